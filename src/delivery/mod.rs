@@ -1,0 +1,23 @@
+//! The rules of the trade: ids, states, outcomes, verdicts, the retry policy and [`decide`]. Plain data and plain
+//! functions: no I/O, no async, no SQL, no HTTP, no WIT.
+
+pub mod classify;
+mod decide;
+mod endpoint;
+mod id;
+mod outcome;
+mod policy;
+mod state;
+
+pub use decide::{
+    Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide,
+    may_start,
+};
+pub use endpoint::{EndpointStatus, EventTypes, Route};
+pub use id::{AttemptId, BadId, BadName, DeliveryId, EventId, Mint, Minted, Name, OperationId, PluginVersionId};
+pub use outcome::{
+    DecidedBy, Disposition, Fault, FaultKind, Outcome, PauseScope, Phase, Reason, RetryAfter, RetryHint, SkipReason,
+    TransportKind, Verdict,
+};
+pub use policy::{Backoff, Jitter, MAX_WAIT, RetryPolicy};
+pub use state::DeliveryState;

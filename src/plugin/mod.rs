@@ -1,0 +1,97 @@
+//! Tenant code: components of `wit/`, compiled once, a fresh instance for every call, bounded in memory and time.
+//!
+//! A plugin is asked and gives advice; what to do with it is not this room's business. It gets no network, files,
+//! environment, clock or chance.
+
+use crate::clock::Timestamp;
+use crate::delivery::{Fault, Reason, TransportKind, Verdict};
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use std::time::Duration;
+
+/// The event, as a plugin sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct EventView<'a> {
+    pub id: &'a str,
+    pub event_type: &'a str,
+    pub accepted_at: Timestamp,
+    pub content_type: &'a str,
+    /// Open set of facts: source, logical key, …
+    pub attributes: &'a [(&'static str, String)],
+    pub payload: &'a Bytes,
+}
+
+/// The endpoint, as a plugin sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct EndpointView<'a> {
+    pub id: &'a str,
+    pub url: &'a str,
+    /// JSON text; `{}` if none.
+    pub config: &'a str,
+}
+
+/// The attempt, as a plugin sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct AttemptView<'a> {
+    pub event_id: &'a str,
+    pub event_type: &'a str,
+    pub number: u32,
+    pub max_attempts: u32,
+    pub idempotency_key: &'a str,
+    pub now: Timestamp,
+    pub attributes: &'a [(&'static str, String)],
+}
+
+/// What came back, as a plugin sees it.
+#[derive(Clone, Copy, Debug)]
+pub enum OutcomeView<'a> {
+    Response { status: u16, headers: &'a HeaderMap, body: &'a Bytes, body_truncated: bool, elapsed: Duration },
+    Failed { kind: TransportKind, may_have_been_received: bool, detail: &'a str, elapsed: Duration },
+}
+
+/// What `transform` made of an event. Checked by this room: no host-owned header, a clean path, bounded sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transformed {
+    Send { method: Method, path_and_query: Option<String>, headers: HeaderMap, body: Bytes },
+    Skip(Reason),
+}
+
+/// One line a plugin wrote: at most 1 KiB, control characters escaped.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LogLine {
+    pub level: String,
+    pub message: String,
+}
+
+/// A call that was made, with what it cost.
+#[derive(Clone, Debug)]
+pub struct Call<T> {
+    pub result: Result<T, Fault>,
+    pub took: Duration,
+    pub log: Vec<LogLine>,
+    pub log_lines_dropped: u32,
+}
+
+/// Which of the two exports a plugin has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exports {
+    pub transform: bool,
+    pub classify: bool,
+}
+
+/// What dispatch asks. The one implementation with wasmtime is the plugin of this room.
+#[async_trait]
+pub trait Rules: Send + Sync + 'static {
+    fn exports(&self) -> Exports;
+
+    async fn transform(
+        &self,
+        event: EventView<'_>,
+        to: EndpointView<'_>,
+        attempt: AttemptView<'_>,
+    ) -> Call<Transformed>;
+
+    async fn classify(&self, to: EndpointView<'_>, attempt: AttemptView<'_>, outcome: OutcomeView<'_>)
+    -> Call<Verdict>;
+}
