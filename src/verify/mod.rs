@@ -8,6 +8,8 @@
 
 mod event;
 mod producer;
+mod spec;
 
 pub use event::{Dedup, Event, Verified};
 pub use producer::{Grant, Publication};
+pub use spec::{SchemeSpec, SigSpec, SourceSpec, TimeSpec};

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 /// The verification part of a source: what a file or the API says, before it is compiled. Field names are those of
 /// the file. Locators, templates and durations are still text here; [`SourceSpec::compile`] gives them meaning and
 /// names the field of everything that is wrong.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SourceSpec {
     /// A built-in scheme's name, or `custom`.
     pub scheme: String,
@@ -17,8 +16,7 @@ pub struct SourceSpec {
     pub dedup: Option<String>,
     /// A duration such as `7d`, the default.
     pub dedup_window: Option<String>,
-    /// The rest is for `scheme = "custom"` alone.
-    #[serde(flatten)]
+    /// For `scheme = "custom"` alone: in the file, these fields stand beside the ones above.
     pub custom: Option<SchemeSpec>,
 }
 
