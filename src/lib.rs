@@ -4,6 +4,7 @@ pub mod clock;
 pub mod delivery;
 pub mod egress;
 pub mod entropy;
+pub mod ledger;
 pub mod plugin;
 pub mod secret;
 pub mod verify;

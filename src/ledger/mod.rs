@@ -1,0 +1,53 @@
+//! What is durable: events, deliveries, attempts, endpoint states. One verb is one fact in one transaction.
+//!
+//! The traits are small and by topic; no handle, SQL or backend name gets out. The ledger stores decisions and takes
+//! none. `now` is handed in. Authoritative is what has been committed; [`Wakes`] is only a hint, polling is the truth.
+//!
+//! A lease can only be made against a [`Slot`], and a slot only by [`Slots`], so that never more is in flight than the
+//! caps allow. Work that is accepted with a slot at hand is born leased: its first attempt is recorded in the
+//! transaction that accepts it, and after the commit it goes to the dispatcher from memory.
+
+mod error;
+mod operations;
+mod queue;
+mod records;
+mod slots;
+mod wakes;
+
+pub use error::LedgerError;
+pub use operations::{
+    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, ResolveAs, Resolved, Retention,
+};
+pub use queue::{
+    Accept, Accepted, AttemptRecord, Claimed, Declaration, DeclaredEndpoint, DeclaredTenant, Directory, EndpointEntry,
+    EventContent, Interrupted, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord, Settled,
+    Settlement, TenantEntry,
+};
+pub use records::{
+    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointState, EventFilter,
+    EventRow, Gauges, Page, PageRequest, Records,
+};
+pub use slots::{EndpointCaps, Slot, Slots, Taken};
+pub use wakes::Wakes;
+
+/// All of it, as `app` hands it round.
+pub trait Ledger: Queue + Records + Operations {}
+
+impl<T: Queue + Records + Operations> Ledger for T {}
+
+macro_rules! keys {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name(pub u32);
+    )*};
+}
+
+keys! {
+    /// A tenant's number in this ledger.
+    TenantKey;
+    /// A source's number in this ledger.
+    SourceKey;
+    /// An endpoint's number in this ledger.
+    EndpointKey;
+}

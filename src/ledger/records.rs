@@ -1,0 +1,220 @@
+//! What can be read: events, deliveries, attempts, dead letters, counts. Always within one tenant.
+
+use super::{EndpointKey, LedgerError, TenantKey};
+use crate::clock::Timestamp;
+use crate::delivery::{AttemptId, DeliveryId, DeliveryState, EndpointStatus, EventId, Name, PluginVersionId};
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::queue::LogRecord;
+
+/// The read side. Lists are newest first and paged by cursor.
+#[async_trait]
+pub trait Records: Send + Sync + 'static {
+    async fn events(
+        &self,
+        tenant: TenantKey,
+        filter: &EventFilter,
+        page: &PageRequest,
+    ) -> Result<Page<EventRow>, LedgerError>;
+    async fn event(&self, tenant: TenantKey, id: EventId) -> Result<Option<EventRow>, LedgerError>;
+    /// `None`: no such event. `Some(None)` inside: erased by retention.
+    async fn event_body(&self, tenant: TenantKey, id: EventId) -> Result<Option<Option<BodyRow>>, LedgerError>;
+    async fn deliveries(
+        &self,
+        tenant: TenantKey,
+        filter: &DeliveryFilter,
+        page: &PageRequest,
+    ) -> Result<Page<DeliveryRow>, LedgerError>;
+    async fn delivery(&self, tenant: TenantKey, id: DeliveryId) -> Result<Option<DeliveryDetail>, LedgerError>;
+    /// The DLQ by host × status × reason, the largest first, at most 1,000.
+    async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError>;
+    /// One per endpoint of the tenant that was ever declared, by name.
+    async fn endpoints(&self, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, LedgerError>;
+    /// Kept in memory and true to the last commit: never a scan.
+    fn gauges(&self) -> Gauges;
+    /// Whether commits succeed: asks the writer, not the reader.
+    async fn probe(&self) -> Result<(), LedgerError>;
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    pub source: Option<Name>,
+    pub event_type: Option<String>,
+    pub key: Option<String>,
+    pub since: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct DeliveryFilter {
+    pub state: Option<DeliveryState>,
+    pub endpoint: Option<Name>,
+    pub source: Option<Name>,
+    pub event_type: Option<String>,
+    pub key: Option<String>,
+    pub event: Option<EventId>,
+    pub reason: Option<String>,
+    pub status: Option<u16>,
+    pub since: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+    /// A delivery, event or attempt id, a logical key, a provider's reference or id: exact matches.
+    pub q: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct PageRequest {
+    /// 1 to 200.
+    pub limit: u32,
+    pub cursor: Option<Cursor>,
+}
+
+/// Opaque to whoever holds it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Cursor(pub String);
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    pub next: Option<Cursor>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct EventRow {
+    pub id: EventId,
+    #[serde(rename = "type")]
+    pub event_type: String,
+    pub key: Option<String>,
+    pub source: Option<Name>,
+    pub provider_id: Option<String>,
+    pub content_type: String,
+    pub body_bytes: u64,
+    pub body_erased: bool,
+    pub accepted_at: Timestamp,
+    pub deliver_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+    pub deadline: Option<Timestamp>,
+    /// The ids of its deliveries; filled for a single event only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deliveries: Option<Vec<DeliveryId>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct BodyRow {
+    pub content_type: String,
+    pub body: Bytes,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct DeliveryRow {
+    pub id: DeliveryId,
+    pub event: EventId,
+    pub event_type: String,
+    pub key: Option<String>,
+    pub source: Option<Name>,
+    pub endpoint: Name,
+    pub host: String,
+    pub state: DeliveryState,
+    pub reason: Option<String>,
+    pub attempt_count: u32,
+    pub generation: u32,
+    pub revision: u32,
+    pub due_at: Option<Timestamp>,
+    pub created_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+    pub deadline: Option<Timestamp>,
+    pub last_status: Option<u16>,
+    pub reference: Option<String>,
+    pub sequence: u64,
+    pub idempotency_key: String,
+    /// The note of the last redrive or resolution.
+    pub note: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct DeliveryDetail {
+    #[serde(flatten)]
+    pub delivery: DeliveryRow,
+    /// Oldest first. The one in flight, if any, is last and has no outcome.
+    pub attempts: Vec<AttemptRow>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct AttemptRow {
+    pub id: AttemptId,
+    pub number: u32,
+    pub generation: u32,
+    pub revision: u32,
+    pub started_at: Timestamp,
+    pub duration_ms: Option<u64>,
+    pub outcome: Option<String>,
+    pub status: Option<u16>,
+    pub verdict: Option<String>,
+    pub reason: Option<String>,
+    pub decided_by: Option<String>,
+    pub disposition: Option<String>,
+    pub next_at: Option<Timestamp>,
+    /// The wait that was wished for, when it was cut: milliseconds.
+    pub clamped_from_ms: Option<u64>,
+    pub ambiguous: bool,
+    pub plugin_version: Option<PluginVersionId>,
+    /// Milliseconds, to the microsecond.
+    pub plugin_ms: Option<f64>,
+    pub plugin_log: Vec<LogRecord>,
+    pub plugin_log_dropped: u32,
+    pub detail: Option<String>,
+    pub response_headers: Option<Vec<(String, String)>>,
+    /// Text where it is UTF-8, else base64 with `response_body_base64` set instead.
+    pub response_body: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_body_base64: Option<String>,
+    pub response_body_truncated: bool,
+    /// The request that the plugin's transform made; absent when the event went as it came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_method: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_path: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct DeadGroup {
+    pub host: String,
+    pub status: Option<u16>,
+    pub reason: String,
+    pub count: u64,
+    pub oldest_at: Timestamp,
+    /// One of them, the newest.
+    pub sample: DeliveryId,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointState {
+    #[serde(skip)]
+    pub key: EndpointKey,
+    pub name: Name,
+    pub host: String,
+    #[serde(flatten)]
+    pub status: EndpointStatus,
+    pub pending: u64,
+    /// Pending and due.
+    pub available: u64,
+    pub in_flight: u64,
+    pub dead: u64,
+    /// The oldest pending delivery's creation.
+    pub oldest_pending_at: Option<Timestamp>,
+}
+
+/// Counts over the whole ledger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Gauges {
+    pub pending: u64,
+    pub in_flight: u64,
+    pub dead: u64,
+    pub oldest_dead_at: Option<Timestamp>,
+    pub endpoints_paused: u64,
+    pub ledger_bytes: u64,
+    pub wal_bytes: u64,
+}
