@@ -19,9 +19,9 @@ pub use operations::{
     Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, ResolveAs, Resolved, Retention,
 };
 pub use queue::{
-    Accept, Accepted, AttemptRecord, Claimed, Declaration, DeclaredEndpoint, DeclaredTenant, Directory, EndpointEntry,
-    EventContent, Interrupted, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord, Settled,
-    Settlement, TenantEntry,
+    Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, DeclaredEndpoint, DeclaredTenant, Directory,
+    EndpointEntry, EventContent, Interrupted, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord,
+    Settled, Settlement, TenantEntry,
 };
 pub use records::{
     AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointState, EventFilter,

@@ -29,7 +29,7 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Leases at most one due delivery for each slot, the oldest due first per endpoint, and records the start of its
     /// attempt. Slots without a due delivery, or of a closed endpoint, are given back.
-    async fn claim(&self, slots: Vec<Slot>, now: Timestamp) -> Result<Vec<Claimed>, LedgerError>;
+    async fn claim(&self, slots: Vec<Slot>, now: Timestamp) -> Result<Claims, LedgerError>;
 
     /// The attempt, the next state, the due time or dead letter, and what happens to the endpoint: one transaction.
     /// Consumes the lease; a lease that another has taken over is `LeaseLost`, and nothing is written.
@@ -137,6 +137,14 @@ pub struct Lease {
     pub delivery: DeliveryId,
     pub token: u64,
     pub until: Timestamp,
+}
+
+/// What a claim gave.
+#[derive(Debug, Default)]
+pub struct Claims {
+    pub started: Vec<Claimed>,
+    /// For each endpoint that was asked for and still has pending work: when the first of it is due.
+    pub next_due: BTreeMap<EndpointKey, Timestamp>,
 }
 
 /// An attempt whose start is durable, with all that is needed to make it.

@@ -23,8 +23,8 @@ pub struct EndpointCaps {
     pub concurrency: u32,
     /// How long a lease made against one of its slots lasts: longer than any exchange with it can.
     pub lease_for: Duration,
-    /// Sends per second, and how many may come at once.
-    pub rate: Option<(NonZeroU32, NonZeroU32)>,
+    /// The time in which one more send is allowed, and how many may come at once.
+    pub rate: Option<(Duration, NonZeroU32)>,
 }
 
 /// What asking for a slot gave.
@@ -72,7 +72,7 @@ struct Lane {
     total: Arc<Gate>,
     wakes: Arc<Wakes>,
     lease_for_millis: AtomicI64,
-    rate: ArcSwap<Option<((NonZeroU32, NonZeroU32), DefaultDirectRateLimiter)>>,
+    rate: ArcSwap<Option<((Duration, NonZeroU32), DefaultDirectRateLimiter)>>,
     /// Milliseconds since the epoch from which sends may start; `i64::MAX`: not until somebody says so.
     opens_at: AtomicI64,
     /// Due work waits in the ledger.
@@ -126,9 +126,10 @@ impl Slots {
             let millis = i64::try_from(caps.lease_for.as_millis()).unwrap_or(i64::MAX);
             lane.lease_for_millis.store(millis, Ordering::Relaxed);
             if lane.rate.load().as_ref().as_ref().map(|(rate, _)| *rate) != caps.rate {
-                let limiter = caps.rate.map(|rate| {
-                    let quota = Quota::per_second(rate.0).allow_burst(rate.1);
-                    (rate, RateLimiter::direct(quota))
+                let limiter = caps.rate.and_then(|rate| {
+                    // `None` only for a period of zero: no limit.
+                    let quota = Quota::with_period(rate.0)?.allow_burst(rate.1);
+                    Some((rate, RateLimiter::direct(quota)))
                 });
                 lane.rate.store(Arc::new(limiter));
             }
@@ -347,7 +348,7 @@ mod tests {
             tenant: TenantKey(1),
             concurrency: 9,
             lease_for: Duration::from_secs(45),
-            rate: Some((NonZeroU32::MIN, two)),
+            rate: Some((Duration::from_secs(1), two)),
         };
         slots.configure(vec![caps], 10, 10);
         let burst = [take(&slots, 1), take(&slots, 1)];
