@@ -1,0 +1,33 @@
+//! Raw text to [`Settings`], in two steps: what was written (a tree of values, each with its place), then what it
+//! means. All mistakes are reported in one run.
+//!
+//! Precedence: flag, environment, file, default. Nothing after this room reads the file or the environment. Relative
+//! paths start at the file that says them; those from the environment and from flags start at the working directory.
+
+mod endpoint;
+mod env;
+mod problem;
+mod reference;
+mod report;
+mod secret_ref;
+mod section;
+mod server;
+mod settings;
+mod source;
+mod tenant;
+mod tree;
+mod units;
+
+#[cfg(test)]
+mod tests;
+
+pub use env::Env;
+pub use problem::{Colour, Position, Problem};
+pub use reference::reference;
+pub use report::{DEFAULT_PATH, Input, Outside, Override, Report, Unreadable, check, evaluate, read};
+pub use secret_ref::{SecretFault, SecretRef};
+pub use settings::{
+    Egress, EndpointSettings, Limits, Log, LogFormat, LogLevel, PluginLimits, PluginSettings, Rate, Retention, Server,
+    Settings, SourceSettings, Tenant,
+};
+pub use units::{parse_duration, parse_size, show_duration, show_size};

@@ -1,0 +1,218 @@
+//! `[tenants.<name>.sources.<name>]`.
+
+use super::section::{At, Section, Walk, duration};
+use super::server::SECRET_BYTES_GOOD;
+use super::settings::{Limits, Rate, SourceSettings};
+use super::{Outside, SecretRef};
+use crate::secret::Secret;
+use crate::verify::{SchemeSpec, SigSpec, SourceSpec, TimeSpec};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use url::Url;
+
+/// More secrets than this no rotation needs; each costs a check per request.
+const SECRETS_MAX: usize = 8;
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// Where the keys of a scheme of one's own begin; they stand beside the source's other keys.
+const CUSTOM_KEYS: [&str; 10] =
+    ["verify", "key", "key_strip", "sig", "vars", "signed", "time", "require", "id", "type"];
+
+/// `None`: something is missing without which there is no source.
+pub(super) fn source(walk: &mut Walk<'_>, mut s: Section<'_>, public_url: Option<&Url>) -> Option<SourceSettings> {
+    let scheme = s.string(walk, "scheme");
+    if scheme.is_none() && !s.has("scheme") {
+        walk.reject(
+            &s.at(),
+            "a source needs a `scheme`",
+            "write e.g. scheme = \"github\", or \"custom\" to describe one",
+        );
+    }
+    let custom = read_custom(walk, &mut s, scheme.as_ref());
+    if let (Some(custom), None) = (&custom, public_url)
+        && custom.signed.as_ref().is_some_and(|template| template.contains("{url"))
+    {
+        walk.warn(
+            &s.at(),
+            "the scheme signs the URL, and no `server.public_url` is set",
+            "set `server.public_url` to what the provider calls: behind a proxy the request does not tell",
+        );
+    }
+    let tolerance = s.integer(walk, "tolerance", 1..=604_800).map(|at| u64::from(at.value));
+    let dedup = s.string(walk, "dedup").map(|at| at.value);
+    let dedup_window = s.string(walk, "dedup_window");
+    if let Some(window) = &dedup_window {
+        duration(walk, window, Duration::from_secs(1)..=DAY * 30);
+    }
+    let secrets = secrets(walk, &mut s, "secrets");
+    if secrets.as_ref().is_none_or(Vec::is_empty) {
+        // A list that is there but of the wrong kind has been reported already.
+        if secrets.is_some() || !s.has("secrets") {
+            walk.reject(
+                &s.at(),
+                "a source needs at least one of `secrets`",
+                "write e.g. secrets = [\"env:GITHUB_WEBHOOK_SECRET\"]",
+            );
+        }
+    }
+    let body_bytes_max = s.size(walk, "body_bytes_max", 1..=Limits::BODY_BYTES_CAP).map(|at| at.value);
+    let rate = rate(walk, &mut s);
+    s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
+    s.not_yet(walk, "coalesce", "remove it: every event is delivered by itself");
+    s.close(walk);
+
+    let spec =
+        SourceSpec { scheme: scheme?.value, tolerance, dedup, dedup_window: dedup_window.map(|at| at.value), custom };
+    let secrets = secrets?.into_iter().map(|found| found.written).collect();
+    Some(SourceSettings { spec, secrets, body_bytes_max, rate })
+}
+
+fn read_custom(walk: &mut Walk<'_>, s: &mut Section<'_>, scheme: Option<&At<String>>) -> Option<SchemeSpec> {
+    let spec = SchemeSpec {
+        verify: text(walk, s, "verify"),
+        key: text(walk, s, "key"),
+        key_strip: text(walk, s, "key_strip"),
+        sig: s.table(walk, "sig").map(|sig| signature(walk, sig)),
+        vars: s.map(walk, "vars").into_iter().collect(),
+        signed: text(walk, s, "signed"),
+        time: s.table(walk, "time").map(|time| timestamp(walk, time)),
+        require: s.map(walk, "require").into_iter().collect(),
+        id: texts(walk, s, "id"),
+        event_type: texts(walk, s, "type"),
+    };
+    let scheme = scheme?;
+    if scheme.value == "custom" {
+        return Some(spec);
+    }
+    if let Some(key) = CUSTOM_KEYS.into_iter().find(|key| s.has(key)) {
+        walk.problem(
+            &scheme.place,
+            &s.path(key),
+            format!("`{key}` describes a scheme of one's own, and the scheme is `{}`", scheme.value),
+            "write scheme = \"custom\", or remove the description",
+        );
+    }
+    None
+}
+
+fn signature(walk: &mut Walk<'_>, mut s: Section<'_>) -> SigSpec {
+    let spec = SigSpec {
+        at: texts(walk, &mut s, "at"),
+        split: text(walk, &mut s, "split"),
+        pair: text(walk, &mut s, "pair"),
+        take: texts(walk, &mut s, "take"),
+        prefix: text(walk, &mut s, "prefix"),
+        encoding: text(walk, &mut s, "encoding"),
+    };
+    s.close(walk);
+    spec
+}
+
+fn timestamp(walk: &mut Walk<'_>, mut s: Section<'_>) -> TimeSpec {
+    let units = [("s", "s"), ("ms", "ms"), ("rfc3339", "rfc3339")];
+    for key in ["var", "unit", "tolerance"] {
+        if !s.has(key) {
+            walk.reject(
+                &s.at(),
+                format!("`time` needs `{key}`"),
+                "write e.g. time = { var = \"t\", unit = \"s\", tolerance = 300 }",
+            );
+        }
+    }
+    let spec = TimeSpec {
+        var: text(walk, &mut s, "var").unwrap_or_default(),
+        unit: s.choice(walk, "unit", &units).map(|at| at.value.to_owned()).unwrap_or_default(),
+        tolerance: s.integer(walk, "tolerance", 1..=604_800).map_or(0, |at| u64::from(at.value)),
+    };
+    s.close(walk);
+    spec
+}
+
+fn text(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static str) -> Option<String> {
+    s.string(walk, key).map(|at| at.value)
+}
+
+fn texts(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static str) -> Vec<String> {
+    s.strings(walk, key).map(|at| at.value).unwrap_or_default().into_iter().map(|at| at.value).collect()
+}
+
+/// One entry of a list of secrets.
+pub(super) struct Found {
+    pub(super) at: At<()>,
+    pub(super) written: SecretRef,
+    /// `None`: it could not be had (reported), or was not to be looked for.
+    pub(super) secret: Option<Secret>,
+}
+
+/// Reads a list of secrets and looks whether they are there.
+pub(super) fn secrets(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static str) -> Option<Vec<Found>> {
+    let list = s.secrets(walk, key)?;
+    if list.value.len() > SECRETS_MAX {
+        walk.reject(
+            &list,
+            format!("{} secrets are too many", list.value.len()),
+            format!("keep at most {SECRETS_MAX}: the current one and those being rotated out"),
+        );
+    }
+    let mut seen = BTreeSet::new();
+    let mut all = Vec::new();
+    for at in list.value {
+        if !seen.insert(at.value.clone()) {
+            walk.reject(&at, "this secret stands here twice", "remove one of the two");
+            continue;
+        }
+        let base = walk.base_of(&at.place).to_owned();
+        let written = SecretRef::parse(&at.value, &base);
+        let at = at.with(());
+        if let SecretRef::Env(name) = &written {
+            walk.referenced.insert(name.clone());
+        }
+        let secret = if at_hand(walk, &written) { resolved(walk, &at, &written) } else { None };
+        all.push(Found { at, written, secret });
+    }
+    Some(all)
+}
+
+fn at_hand(walk: &Walk<'_>, written: &SecretRef) -> bool {
+    walk.outside == Outside::Look || matches!(written, SecretRef::Literal(_))
+}
+
+fn resolved(walk: &mut Walk<'_>, at: &At<()>, written: &SecretRef) -> Option<Secret> {
+    match written.resolve(walk.env) {
+        Ok(secret) => {
+            if secret.expose().len() < SECRET_BYTES_GOOD {
+                walk.warn(at, "the secret is shorter than 16 bytes", "use a longer one where the provider allows it");
+            }
+            Some(secret)
+        }
+        Err(fault) => {
+            let remedy = match written {
+                SecretRef::Env(name) => format!("set `{name}` where the gateway is started"),
+                SecretRef::File(_) => "make the file, readable by the gateway's user".to_owned(),
+                SecretRef::Literal(_) => "write env:NAME, file:PATH, or the secret".to_owned(),
+            };
+            walk.reject(at, fault.to_string(), remedy);
+            None
+        }
+    }
+}
+
+/// `rate = { per_second, burst }`.
+pub(super) fn rate(walk: &mut Walk<'_>, s: &mut Section<'_>) -> Option<Rate> {
+    let mut s = s.table(walk, "rate")?;
+    let per_second = s.number(walk, "per_second");
+    let burst = s.integer(walk, "burst", 1..=1_000_000);
+    if !s.has("per_second") {
+        walk.reject(&s.at(), "`rate` needs `per_second`", "write e.g. rate = { per_second = 50, burst = 100 }");
+    }
+    let at = s.at();
+    s.close(walk);
+    let per_second = per_second?.value;
+    if !(0.001..=100_000.0).contains(&per_second) {
+        walk.reject(&at, format!("per_second = {per_second} is out of range"), "write a number from 0.001 to 100000");
+        return None;
+    }
+    // Without a burst of its own: what comes in a second, at least one.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just above")]
+    let second = per_second.ceil() as u32;
+    Some(Rate { per_second, burst: burst.map_or(second, |at| at.value) })
+}

@@ -1,0 +1,153 @@
+//! `[tenants.<name>]`, and what must fit together within one.
+
+use super::Outside;
+use super::endpoint::{References, endpoint};
+use super::section::{At, Section, Walk, nearest};
+use super::server::{Allowed, plugin_limits, retention};
+use super::settings::{EndpointSettings, PluginLimits, PluginSettings, Settings, SourceSettings, Tenant};
+use super::source::source;
+use super::units::show_size;
+use crate::delivery::Name;
+use std::collections::BTreeMap;
+
+/// All tenants, judged by the gateway's own settings, which are read already.
+pub(super) fn tenants(
+    walk: &mut Walk<'_>,
+    root: &mut Section<'_>,
+    gateway: &Settings,
+    allowed: &[Allowed],
+) -> BTreeMap<Name, Tenant> {
+    let named = root.named(walk, "tenants");
+    named.into_iter().map(|(name, section)| (name, tenant(walk, section, gateway, allowed))).collect()
+}
+
+fn tenant(walk: &mut Walk<'_>, mut s: Section<'_>, gateway: &Settings, allowed: &[Allowed]) -> Tenant {
+    let own = s.at();
+    let mut limits = gateway.limits.plugins;
+    if let Some(mut granted) = s.table(walk, "limits") {
+        limits = plugin_limits(walk, &mut granted, limits);
+        granted.close(walk);
+    }
+    let retention = retention(walk, &mut s, gateway.retention);
+
+    let declared: Vec<(Name, Section<'_>)> = s.named(walk, "plugins");
+    let plugins_known: Vec<Name> = declared.iter().map(|(name, _)| name.clone()).collect();
+    let mut plugins = BTreeMap::new();
+    let mut plugin_places = BTreeMap::new();
+    for (name, section) in declared {
+        plugin_places.insert(name.clone(), section.at());
+        if let Some(settings) = plugin(walk, section, &limits) {
+            plugins.insert(name, settings);
+        }
+    }
+
+    let mut sources = BTreeMap::new();
+    let mut sources_known = Vec::new();
+    for (name, section) in s.named(walk, "sources") {
+        sources_known.push(name.clone());
+        if let Some(settings) = source(walk, section, gateway.server.public_url.as_ref()) {
+            sources.insert(name, settings);
+        }
+    }
+
+    let mut endpoints = BTreeMap::new();
+    for (name, section) in s.named(walk, "endpoints") {
+        let at = section.at();
+        let (settings, references) = endpoint(walk, section, &gateway.egress, allowed);
+        check_references(walk, &references, &sources_known, &plugins_known);
+        if let Some(plugin) = references.plugin {
+            plugin_places.remove(plugin.value.as_str());
+        }
+        if let Some(settings) = settings {
+            check_inputs(walk, &at, &settings, &sources, &limits, gateway.limits.body_bytes_max);
+            endpoints.insert(name, settings);
+        }
+    }
+    for at in plugin_places.values() {
+        walk.warn(at, "no endpoint uses this plugin", "name it in an endpoint's `plugin`, or remove it");
+    }
+    if !sources_known.is_empty() && endpoints.is_empty() && !s.has("endpoints") {
+        walk.warn(&own, "sources without an endpoint: events are kept and go nowhere", "add an endpoint");
+    }
+    s.not_yet(walk, "alerts", "remove it: nothing raises an alert yet");
+    s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
+    s.close(walk);
+    Tenant { sources, endpoints, plugins, retention, plugin_limits: limits }
+}
+
+fn plugin(walk: &mut Walk<'_>, mut s: Section<'_>, limits: &PluginLimits) -> Option<PluginSettings> {
+    let written = s.string(walk, "path");
+    if !s.has("path") {
+        walk.reject(&s.at(), "a plugin needs a `path`", "write e.g. path = \"plugins/billing-rules.wasm\"");
+    }
+    s.close(walk);
+    let at = written?;
+    let path = walk.base_of(&at.place).join(&at.value);
+    if walk.outside == Outside::Look {
+        match std::fs::File::open(&path).and_then(|file| file.metadata()) {
+            Ok(data) if !data.is_file() => {
+                walk.reject(&at, format!("`{}` is not a file", path.display()), "name the component's file");
+            }
+            Ok(data) if data.len() > limits.component_bytes_max => walk.reject(
+                &at,
+                format!(
+                    "the component has {} bytes, over the limit of {}",
+                    data.len(),
+                    show_size(limits.component_bytes_max)
+                ),
+                "make it smaller, or raise `component_bytes_max` in the tenant's `limits.plugins`",
+            ),
+            Ok(_) => {}
+            Err(e) => walk.reject(
+                &at,
+                format!("`{}` cannot be read: {e}", path.display()),
+                "build the plugin, or correct the path (relative ones start at the configuration file)",
+            ),
+        }
+    }
+    Some(PluginSettings { path })
+}
+
+fn check_references(walk: &mut Walk<'_>, references: &References, sources: &[Name], plugins: &[Name]) {
+    let sources = references.sources.iter().map(|at| (at, "source", sources));
+    let plugins = references.plugin.iter().map(|at| (at, "plugin", plugins));
+    for (at, what, known) in sources.chain(plugins) {
+        if known.iter().any(|name| name.as_str() == at.value) {
+            continue;
+        }
+        let remedy = match nearest(&at.value, known.iter().map(Name::as_str)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("declare it as a table under the tenant's `{what}s`"),
+        };
+        walk.reject(at, format!("the tenant has no {what} `{}`", at.value), remedy);
+    }
+}
+
+/// An event larger than the plugin's input limit can never pass it.
+fn check_inputs(
+    walk: &mut Walk<'_>,
+    at: &At<()>,
+    endpoint: &EndpointSettings,
+    sources: &BTreeMap<Name, SourceSettings>,
+    limits: &PluginLimits,
+    body_bytes_max: u64,
+) {
+    if endpoint.plugin.is_none() {
+        return;
+    }
+    let feeding = sources.iter().filter(|(name, _)| endpoint.route.sources.as_ref().is_none_or(|l| l.contains(name)));
+    for (name, source) in feeding {
+        let largest = source.body_bytes_max.unwrap_or(body_bytes_max);
+        if largest > limits.input_bytes_max {
+            walk.warn(
+                at,
+                format!(
+                    "source `{name}` takes bodies up to {}, the plugin only up to {}: what is between them dies",
+                    show_size(largest),
+                    show_size(limits.input_bytes_max)
+                ),
+                "lower the source's `body_bytes_max`, or raise `input_bytes_max` in `limits.plugins`",
+            );
+        }
+    }
+}
