@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod delivery;
+pub mod duration;
 pub mod egress;
 pub mod entropy;
 pub mod plugin;
