@@ -3,10 +3,12 @@
 pub mod clock;
 pub mod config;
 pub mod delivery;
+pub mod dispatch;
 pub mod duration;
 pub mod egress;
 pub mod entropy;
 pub mod ledger;
+pub mod operations;
 pub mod plugin;
 pub mod secret;
 pub mod verify;

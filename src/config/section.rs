@@ -183,6 +183,21 @@ impl<'t> Section<'t> {
         self.list(walk, key, node)
     }
 
+    /// A string, or a list of them.
+    pub(super) fn one_or_more(&mut self, walk: &mut Walk<'_>, key: &'static str) -> Option<At<Vec<At<String>>>> {
+        let node = self.take(walk, key)?;
+        match &node.value {
+            Value::String(text) => Some(self.found(key, node, vec![self.found(key, node, text.clone())])),
+            Value::Untyped(_)
+            | Value::Array(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Bool(_)
+            | Value::Table(_)
+            | Value::Other(_) => self.list(walk, key, node),
+        }
+    }
+
     fn list(&self, walk: &mut Walk<'_>, key: &str, node: &Node) -> Option<At<Vec<At<String>>>> {
         let field = self.path(key);
         let items = match &node.value {
@@ -431,6 +446,18 @@ impl<'t> Section<'t> {
             object.insert(name.clone(), json_of(walk, &inner.node, &joined(&field, name))?);
         }
         Some(self.found(key, node, object.into()))
+    }
+
+    /// A list of anything, as JSON.
+    pub(super) fn json_list(&mut self, walk: &mut Walk<'_>, key: &'static str) -> Option<At<serde_json::Value>> {
+        let node = self.take(walk, key)?;
+        let field = self.path(key);
+        if !matches!(node.value, Value::Array(_)) {
+            walk.mismatch(node, &field, "a list of tables");
+            return None;
+        }
+        let list = json_of(walk, node, &field)?;
+        Some(self.found(key, node, list))
     }
 
     /// A key that a later release will know. Refused, so that nobody relies on it in vain.

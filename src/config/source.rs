@@ -4,8 +4,9 @@ use super::section::{At, Section, Walk, duration};
 use super::server::SECRET_BYTES_GOOD;
 use super::settings::{Limits, Rate, SourceSettings};
 use super::{Outside, SecretRef};
+use crate::delivery::Name;
 use crate::secret::Secret;
-use crate::verify::{SchemeSpec, SigSpec, SourceSpec, TimeSpec};
+use crate::verify::{SchemeSpec, SigSpec, SourceSpec, SpecProblem, TimeSpec};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use url::Url;
@@ -14,11 +15,31 @@ use url::Url;
 const SECRETS_MAX: usize = 8;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// Where the keys of a scheme of one's own begin; they stand beside the source's other keys.
-const CUSTOM_KEYS: [&str; 10] =
-    ["verify", "key", "key_strip", "sig", "vars", "signed", "time", "require", "id", "type"];
+const CUSTOM_KEYS: [&str; 14] = [
+    "verify",
+    "key",
+    "key_strip",
+    "sig",
+    "vars",
+    "signed",
+    "time",
+    "require",
+    "id",
+    "id_form",
+    "type",
+    "when",
+    "challenge",
+    "alternatives",
+];
 
 /// `None`: something is missing without which there is no source.
-pub(super) fn source(walk: &mut Walk<'_>, mut s: Section<'_>, public_url: Option<&Url>) -> Option<SourceSettings> {
+pub(super) fn source(
+    walk: &mut Walk<'_>,
+    (tenant, name): (&Name, &Name),
+    mut s: Section<'_>,
+    public_url: Option<&Url>,
+) -> Option<SourceSettings> {
+    let own = s.at();
     let scheme = s.string(walk, "scheme");
     if scheme.is_none() && !s.has("scheme") {
         walk.reject(
@@ -28,15 +49,6 @@ pub(super) fn source(walk: &mut Walk<'_>, mut s: Section<'_>, public_url: Option
         );
     }
     let custom = read_custom(walk, &mut s, scheme.as_ref());
-    if let (Some(custom), None) = (&custom, public_url)
-        && custom.signed.as_ref().is_some_and(|template| template.contains("{url"))
-    {
-        walk.warn(
-            &s.at(),
-            "the scheme signs the URL, and no `server.public_url` is set",
-            "set `server.public_url` to what the provider calls: behind a proxy the request does not tell",
-        );
-    }
     let tolerance = s.integer(walk, "tolerance", 1..=604_800).map(|at| u64::from(at.value));
     let dedup = s.string(walk, "dedup").map(|at| at.value);
     let dedup_window = s.string(walk, "dedup_window");
@@ -62,22 +74,66 @@ pub(super) fn source(walk: &mut Walk<'_>, mut s: Section<'_>, public_url: Option
 
     let spec =
         SourceSpec { scheme: scheme?.value, tolerance, dedup, dedup_window: dedup_window.map(|at| at.value), custom };
-    let secrets = secrets?.into_iter().map(|found| found.written).collect();
+    let secrets = secrets?;
+    compiled(walk, &own, &spec, (tenant, name), &secrets, public_url);
+    let secrets = secrets.into_iter().map(|found| found.written).collect();
     Some(SourceSettings { spec, secrets, body_bytes_max, rate })
+}
+
+/// Lets the verification room say what is wrong with the source as a whole.
+fn compiled(
+    walk: &mut Walk<'_>,
+    own: &At<()>,
+    spec: &SourceSpec,
+    (tenant, name): (&Name, &Name),
+    secrets: &[Found],
+    public_url: Option<&Url>,
+) {
+    let at_hand: Vec<Secret> = secrets.iter().filter_map(|found| found.secret.clone()).collect();
+    let all_there = at_hand.len() == secrets.len() && !secrets.is_empty();
+    match spec.compile(tenant, name, at_hand) {
+        Ok(source) if source.signs_url() && public_url.is_none() => walk.warn(
+            own,
+            "the scheme signs the URL, and no `server.public_url` is set",
+            "set `server.public_url` to what the provider calls: behind a proxy the request does not tell",
+        ),
+        Ok(_) => {}
+        Err(problems) => {
+            for SpecProblem { field, message } in problems {
+                // A secret that could not be had is reported already, and a list without it proves nothing.
+                if field.starts_with("secrets") && !all_there {
+                    continue;
+                }
+                let at = At { value: (), place: own.place.clone(), field: format!("{}.{field}", own.field) };
+                // The same thing, or something inside of what is wrong as a whole.
+                let told =
+                    |known: &str| at.field.strip_prefix(known).is_some_and(|r| r.is_empty() || r.starts_with('.'));
+                if walk.problems.iter().any(|p| p.field != own.field && told(&p.field)) {
+                    continue;
+                }
+                let (rule, remedy) = message.split_once(": ").unwrap_or((&message, "correct it"));
+                walk.reject(&at, rule, remedy);
+            }
+        }
+    }
 }
 
 fn read_custom(walk: &mut Walk<'_>, s: &mut Section<'_>, scheme: Option<&At<String>>) -> Option<SchemeSpec> {
     let spec = SchemeSpec {
         verify: text(walk, s, "verify"),
         key: text(walk, s, "key"),
-        key_strip: text(walk, s, "key_strip"),
+        key_strip: one_or_more(walk, s, "key_strip"),
         sig: s.table(walk, "sig").map(|sig| signature(walk, sig)),
         vars: s.map(walk, "vars").into_iter().collect(),
         signed: text(walk, s, "signed"),
         time: s.table(walk, "time").map(|time| timestamp(walk, time)),
         require: s.map(walk, "require").into_iter().collect(),
         id: texts(walk, s, "id"),
+        id_form: text(walk, s, "id_form"),
         event_type: texts(walk, s, "type"),
+        when: one_or_more(walk, s, "when"),
+        challenge: data(walk, s, "challenge"),
+        alternatives: data(walk, s, "alternatives"),
     };
     let scheme = scheme?;
     if scheme.value == "custom" {
@@ -129,6 +185,22 @@ fn timestamp(walk: &mut Walk<'_>, mut s: Section<'_>) -> TimeSpec {
 
 fn text(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static str) -> Option<String> {
     s.string(walk, key).map(|at| at.value)
+}
+
+fn one_or_more(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static str) -> Vec<String> {
+    s.one_or_more(walk, key).map(|at| at.value).unwrap_or_default().into_iter().map(|at| at.value).collect()
+}
+
+/// A list of tables in the form that the verification room reads itself.
+fn data<T: serde::de::DeserializeOwned>(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static str) -> Vec<T> {
+    let Some(at) = s.json_list(walk, key) else { return Vec::new() };
+    match serde_path_to_error::deserialize(at.value.clone()) {
+        Ok(list) => list,
+        Err(e) => {
+            walk.reject(&at, format!("{}: {}", e.path(), e.inner()), "write it as the reference of sources shows");
+            Vec::new()
+        }
+    }
 }
 
 fn texts(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static str) -> Vec<String> {

@@ -18,10 +18,16 @@ pub(super) fn tenants(
     allowed: &[Allowed],
 ) -> BTreeMap<Name, Tenant> {
     let named = root.named(walk, "tenants");
-    named.into_iter().map(|(name, section)| (name, tenant(walk, section, gateway, allowed))).collect()
+    named
+        .into_iter()
+        .map(|(name, section)| {
+            let settings = tenant(walk, &name, section, gateway, allowed);
+            (name, settings)
+        })
+        .collect()
 }
 
-fn tenant(walk: &mut Walk<'_>, mut s: Section<'_>, gateway: &Settings, allowed: &[Allowed]) -> Tenant {
+fn tenant(walk: &mut Walk<'_>, named: &Name, mut s: Section<'_>, gateway: &Settings, allowed: &[Allowed]) -> Tenant {
     let own = s.at();
     let mut limits = gateway.limits.plugins;
     if let Some(mut granted) = s.table(walk, "limits") {
@@ -45,7 +51,7 @@ fn tenant(walk: &mut Walk<'_>, mut s: Section<'_>, gateway: &Settings, allowed: 
     let mut sources_known = Vec::new();
     for (name, section) in s.named(walk, "sources") {
         sources_known.push(name.clone());
-        if let Some(settings) = source(walk, section, gateway.server.public_url.as_ref()) {
+        if let Some(settings) = source(walk, (named, &name), section, gateway.server.public_url.as_ref()) {
             sources.insert(name, settings);
         }
     }

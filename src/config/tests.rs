@@ -48,6 +48,7 @@ fn with_source(extra: &str) -> String {
 fn every_rule_has_its_message() {
     let e = |extra: &str| with_endpoint(extra);
     let s = |extra: &str| with_source(&format!("secrets = [\"env:S\"]\n{extra}"));
+    const HMAC: &str = "verify = \"hmac-sha256\"\nsig = { at = [\"header:X\"], encoding = \"hex\" }";
     let c = |extra: &str| s(extra).replace("\"github\"", "\"custom\"");
     let cases: Vec<(String, &str, &str)> = vec![
         // Shape.
@@ -125,10 +126,18 @@ fn every_rule_has_its_message() {
         (s("rate = { burst = 5 }"), "tenants.a.sources.s.rate", "needs `per_second`"),
         (s("rate = { per_second = 0 }"), "tenants.a.sources.s.rate", "out of range"),
         (s("coalesce = {}"), "tenants.a.sources.s.coalesce", "not supported by this release"),
-        (c("sig = { place = [] }"), "tenants.a.sources.s.sig.place", "unknown key"),
-        (c("vars = { t = 1 }"), "tenants.a.sources.s.vars.t", "a string"),
-        (c("time = { unit = \"s\", tolerance = 1 }"), "tenants.a.sources.s.time", "needs `var`"),
-        (c("time = { var = \"t\", unit = \"h\", tolerance = 1 }"), "tenants.a.sources.s.time.unit", "\"rfc3339\""),
+        (
+            c("verify = \"hmac-sha256\"\nsig = { at = [\"header:X\"], encoding = \"hex\", place = [] }"),
+            "tenants.a.sources.s.sig.place",
+            "unknown key",
+        ),
+        (c(&format!("{HMAC}\nvars = {{ t = 1 }}")), "tenants.a.sources.s.vars.t", "a string"),
+        (c(&format!("{HMAC}\ntime = {{ unit = \"s\", tolerance = 1 }}")), "tenants.a.sources.s.time", "needs `var`"),
+        (
+            c(&format!("{HMAC}\nvars = {{ t = \"header:T\" }}\ntime = {{ var = \"t\", unit = \"h\", tolerance = 1 }}")),
+            "tenants.a.sources.s.time.unit",
+            "\"rfc3339\"",
+        ),
         // Endpoints.
         ("[tenants.a.endpoints.e]".into(), "tenants.a.endpoints.e", "needs a `url`"),
         ("[tenants.a.endpoints.e]\nurl = \"x\"".into(), "tenants.a.endpoints.e.url", "not a URL"),
@@ -281,7 +290,7 @@ fn the_full_file_means_what_it_says() {
     let github = &acme.sources[&name("github")];
     assert_eq!(github.spec.scheme, "github");
     assert_eq!(github.spec.custom, None);
-    assert_eq!(github.spec.tolerance, Some(60));
+    assert_eq!(github.spec.tolerance, None);
     assert_eq!(github.spec.dedup.as_deref(), Some("header:x-id"));
     assert_eq!(github.spec.dedup_window.as_deref(), Some("1d"));
     assert_eq!(github.body_bytes_max, Some(1 << 20));
@@ -290,7 +299,7 @@ fn the_full_file_means_what_it_says() {
 
     let custom = acme.sources[&name("partner")].spec.custom.clone().unwrap();
     assert_eq!(custom.verify.as_deref(), Some("hmac-sha256"));
-    assert_eq!((custom.key.as_deref(), custom.key_strip.as_deref()), (Some("text"), Some("k_")));
+    assert_eq!((custom.key.as_deref(), custom.key_strip.as_slice()), (Some("text"), ["k_".to_owned()].as_slice()));
     let sig = custom.sig.unwrap();
     assert_eq!((sig.at, sig.take), (vec!["header:X-Partner-Signature".to_owned()], vec!["v1".to_owned()]));
     assert_eq!((sig.split.as_deref(), sig.pair.as_deref()), (Some(","), Some("=")));
@@ -452,7 +461,7 @@ fn warnings_do_not_stop_anybody() {
     );
     let unused = format!("{}[tenants.a.plugins.p]\npath = \"{}\"", with_endpoint(""), plugin.path().display());
     let url_signed = "[tenants.a.endpoints.e]\nurl = \"https://x.example/\"\n[tenants.a.sources.s]\nscheme = \"custom\"\n\
-                      signed = \"{url}{body}\"\nsecrets = [\"env:S\"]";
+                      verify = \"hmac-sha256\"\nsig = { at = [\"header:X-S\"], encoding = \"hex\" }\nsigned = \"{url}{body}\"\nsecrets = [\"env:S\"]";
     for (text, word) in [
         ("[server]\nadmin = \"0.0.0.0:8081\"".to_owned(), "other machines"),
         (with_source("secrets = [\"env:SHORT\"]"), "shorter than 16 bytes"),

@@ -1,0 +1,44 @@
+# The stages of CI, each runnable alone. `just` lists them.
+
+default:
+    @just --list
+
+# All that must hold before a commit.
+all: fmt clippy test
+
+fmt:
+    cargo fmt --all --check
+
+clippy:
+    cargo clippy --all-targets --locked -- -D warnings
+
+# The test command of the README.
+test:
+    cargo test --locked
+
+# The process killed at named points: a build of its own, with crash points in it.
+crash:
+    RUSTFLAGS="--cfg crash_points" cargo test --locked --target-dir target/crash --test crash
+
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+
+# Bans, licences and sources of the dependencies.
+deny:
+    cargo deny --all-features check bans licenses sources
+
+# Known vulnerabilities; needs the advisory database.
+audit:
+    cargo deny --all-features check advisories
+
+# Rebuilds the example plugins and compares.
+plugins:
+    plugins/build.sh --check
+
+# The measurements behind every figure in docs/performance.md.
+bench:
+    cargo bench --locked --bench gateway
+
+# A long random kill loop: `just soak 1000`.
+soak kills="1000":
+    RUSTFLAGS="--cfg crash_points" HOOKGATE_KILLS={{kills}} cargo test --locked --release --target-dir target/crash --test crash -- random_kills --nocapture

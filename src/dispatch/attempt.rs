@@ -1,0 +1,525 @@
+//! One attempt, from its lease to its settlement: each step takes what the one before it gave.
+
+use super::{Advice, Crew, Stop, Target, headers};
+use crate::clock::Timestamp;
+use crate::delivery::classify::{Observed, after_fault, builtin};
+use crate::delivery::{
+    DecidedBy, Decision, Disposition, Fault, FaultKind, Outcome, Phase, PluginVersionId, Reason, RetryAfter,
+    SkipReason, Terms, TransportKind, Verdict, decide, may_start,
+};
+use crate::egress::{Answer, Exchange, Failure, Outbound};
+use crate::ledger::{
+    AttemptRecord, Claimed, LedgerError, LogRecord, RequestRecord, ResponseRecord, Settled, Settlement,
+};
+use crate::plugin::{AttemptView, Call, EndpointView, EventView, LogLine, OutcomeView, Rules, Transformed};
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two tries to write an outcome down. Sending has stopped by itself meanwhile: the slot is held.
+const SETTLE_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// What is known of an attempt while it runs.
+struct Report {
+    outcome: Outcome,
+    decided_by: DecidedBy,
+    status: Option<u16>,
+    request: Option<RequestRecord>,
+    response: Option<ResponseRecord>,
+    detail: Option<String>,
+    plugin: PluginUse,
+}
+
+/// What the plugin did, over both calls.
+#[derive(Default)]
+struct PluginUse {
+    version: Option<PluginVersionId>,
+    took: Option<Duration>,
+    log: Vec<LogRecord>,
+    log_dropped: u32,
+}
+
+impl PluginUse {
+    fn note<T>(&mut self, call: Call<T>) -> Result<T, Fault> {
+        self.took = Some(self.took.unwrap_or_default() + call.took);
+        self.log.extend(call.log.into_iter().map(|LogLine { level, message }| LogRecord { level, message }));
+        self.log_dropped += call.log_lines_dropped;
+        call.result
+    }
+}
+
+impl Report {
+    fn unsent(outcome: Outcome, plugin: PluginUse) -> Self {
+        let detail = match &outcome {
+            Outcome::Faulted(fault) => Some(fault.detail.clone()),
+            Outcome::Answered { .. }
+            | Outcome::Unreachable { .. }
+            | Outcome::TimedOut { .. }
+            | Outcome::Skipped(_)
+            | Outcome::Refused(_)
+            | Outcome::Interrupted
+            | Outcome::Released(_) => None,
+        };
+        let decided_by = if matches!(outcome, Outcome::Skipped(_)) { DecidedBy::Plugin } else { DecidedBy::Host };
+        Report { outcome, decided_by, status: None, request: None, response: None, detail, plugin }
+    }
+}
+
+/// Makes the attempt and settles it. The slot goes back when this ends.
+pub(super) async fn run(crew: Arc<Crew>, stop: Stop, claimed: Claimed) {
+    let started = crew.clock.now();
+    let Some(target) = crew.targets.endpoint(claimed.endpoint) else {
+        // No longer declared: kept, and looked at again when it is.
+        let report = Report::unsent(Outcome::Released(Reason::word("endpoint_removed")), PluginUse::default());
+        return settle(&crew, &claimed, &Terms::default(), started, report).await;
+    };
+    let report = report(&crew, &stop, &claimed, &target).await;
+    settle(&crew, &claimed, &target.terms, started, report).await;
+}
+
+/// Why nothing may be sent now, if so.
+fn held_back(crew: &Crew, stop: &Stop, claimed: &Claimed) -> Option<Outcome> {
+    if stop.drain.is_cancelled() {
+        return Some(Outcome::Released(Reason::SHUTDOWN));
+    }
+    let open = crew.slots.is_open(claimed.endpoint, crew.clock.now());
+    (!open).then_some(Outcome::Released(Reason::ENDPOINT_PAUSED))
+}
+
+async fn report(crew: &Crew, stop: &Stop, claimed: &Claimed, target: &Target) -> Report {
+    let unsent = |outcome| Report::unsent(outcome, PluginUse::default());
+    if let Some(outcome) = held_back(crew, stop, claimed) {
+        return unsent(outcome);
+    }
+    if may_start(&claimed.history, &target.terms, crew.clock.now()).is_some() {
+        return unsent(Outcome::Released(Reason::EXPIRED));
+    }
+    match &target.advice {
+        Advice::Builtin => {
+            let draft = Draft::as_it_came(claimed, target);
+            send(crew, stop, claimed, target, draft, None).await
+        }
+        Advice::Unavailable { why } => {
+            unsent(Outcome::Faulted(Fault { kind: FaultKind::Unavailable, detail: why.clone() }))
+        }
+        Advice::Plugin { rules, version, config } => {
+            let adviser = Adviser::new(crew, claimed, target, rules.as_ref(), *version, config);
+            advised(crew, stop, claimed, target, adviser).await
+        }
+    }
+}
+
+/// With a plugin: its `transform` first, when it has one.
+async fn advised(crew: &Crew, stop: &Stop, claimed: &Claimed, target: &Target, mut adviser: Adviser<'_>) -> Report {
+    let draft = if adviser.rules.exports().transform {
+        match adviser.transform(claimed).await {
+            Ok(Transformed::Send { method, path_and_query, headers, body }) => {
+                match Draft::transformed(target, method, path_and_query, headers, body) {
+                    Ok(draft) => draft,
+                    Err(fault) => return Report::unsent(Outcome::Faulted(fault), adviser.used),
+                }
+            }
+            Ok(Transformed::Skip(reason)) => {
+                return Report::unsent(Outcome::Skipped(SkipReason(reason)), adviser.used);
+            }
+            Err(fault) => return Report::unsent(Outcome::Faulted(fault), adviser.used),
+        }
+    } else {
+        Draft::as_it_came(claimed, target)
+    };
+    // The call took time: the endpoint may have been paused, the event may have expired.
+    if let Some(outcome) = held_back(crew, stop, claimed) {
+        return Report::unsent(outcome, adviser.used);
+    }
+    if may_start(&claimed.history, &target.terms, crew.clock.now()).is_some() {
+        return Report::unsent(Outcome::Released(Reason::EXPIRED), adviser.used);
+    }
+    send(crew, stop, claimed, target, draft, Some(adviser)).await
+}
+
+/// A request that is ready but for the host's headers.
+struct Draft {
+    url: url::Url,
+    method: http::Method,
+    headers: HeaderMap,
+    body: bytes::Bytes,
+    /// Kept on the attempt when the plugin made it.
+    record: Option<RequestRecord>,
+}
+
+impl Draft {
+    fn as_it_came(claimed: &Claimed, target: &Target) -> Self {
+        Draft {
+            url: target.url.clone(),
+            method: http::Method::POST,
+            headers: HeaderMap::new(),
+            body: claimed.event.body.clone(),
+            record: None,
+        }
+    }
+
+    /// The plugin chooses path and query; scheme, host and port stay the endpoint's, and that is checked on the result.
+    fn transformed(
+        target: &Target,
+        method: http::Method,
+        path_and_query: Option<String>,
+        headers: HeaderMap,
+        body: bytes::Bytes,
+    ) -> Result<Self, Fault> {
+        let mut url = target.url.clone();
+        if let Some(path_and_query) = &path_and_query {
+            let (path, query) = match path_and_query.split_once('?') {
+                Some((path, query)) => (path, Some(query)),
+                None => (path_and_query.as_str(), None),
+            };
+            url.set_path(path);
+            url.set_query(query);
+            if url.origin() != target.url.origin() || url.username() != target.url.username() {
+                let detail = "the path leads away from the endpoint's own host".to_owned();
+                return Err(Fault { kind: FaultKind::BadOutput, detail });
+            }
+        }
+        let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let record = RequestRecord {
+            method: method.to_string(),
+            path_and_query,
+            headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
+            body: body.clone(),
+        };
+        Ok(Draft { url, method, headers, body, record: Some(record) })
+    }
+}
+
+/// The one exchange of this attempt, and what it means.
+async fn send(
+    crew: &Crew,
+    stop: &Stop,
+    claimed: &Claimed,
+    target: &Target,
+    draft: Draft,
+    adviser: Option<Adviser<'_>>,
+) -> Report {
+    let Draft { url, method, headers, body, record } = draft;
+    let headers = headers::outbound(claimed, target, headers, &body, crew.clock.now());
+    let outbound = Outbound {
+        pool: claimed.endpoint.0,
+        url,
+        method,
+        headers,
+        body,
+        timeout: target.timeout,
+        body_kept_max: crew.settings.response_read_bytes_max,
+    };
+    let exchange = tokio::select! {
+        exchange = crew.transport.send(outbound) => exchange,
+        // Whether the receiver acted will not be known: the same as if the process had ended here.
+        () = stop.cut.cancelled() => {
+            let used = adviser.map(|a| a.used).unwrap_or_default();
+            return Report { request: record, ..Report::unsent(Outcome::Interrupted, used) };
+        }
+    };
+    let mut report = match exchange {
+        Exchange::Answered(answer) => answered(crew, target, answer, adviser).await,
+        Exchange::Failed(failure) => failed(target, failure, adviser).await,
+        Exchange::Refused { reason, detail } => {
+            let used = adviser.map(|a| a.used).unwrap_or_default();
+            Report { detail: Some(detail), ..Report::unsent(Outcome::Refused(reason), used) }
+        }
+    };
+    report.request = record;
+    report
+}
+
+async fn answered(crew: &Crew, target: &Target, answer: Answer, adviser: Option<Adviser<'_>>) -> Report {
+    let status = answer.status.as_u16();
+    let observed = Observed::Status(status);
+    let view = OutcomeView::Response {
+        status,
+        headers: &answer.headers,
+        body: &answer.body,
+        body_truncated: answer.body_truncated,
+        elapsed: answer.elapsed,
+    };
+    let Judgement { verdict, decided_by, detail, used } = judge(target, observed, view, adviser).await;
+    let retry_after = answer.headers.get(RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(RetryAfter::parse);
+    let kept = answer.body.len().min(crew.settings.response_kept_bytes_max);
+    let response = ResponseRecord {
+        headers: kept_headers(&answer.headers),
+        body_truncated: answer.body_truncated || kept < answer.body.len(),
+        body: answer.body.slice(..kept),
+    };
+    Report {
+        outcome: Outcome::Answered { status, verdict, retry_after },
+        decided_by,
+        status: Some(status),
+        request: None,
+        response: Some(response),
+        detail,
+        plugin: used,
+    }
+}
+
+async fn failed(target: &Target, failure: Failure, adviser: Option<Adviser<'_>>) -> Report {
+    let Failure { kind, phase, detail, elapsed, .. } = failure;
+    let view =
+        OutcomeView::Failed { kind, may_have_been_received: phase == Phase::AfterWrite, detail: &detail, elapsed };
+    let judgement = judge(target, Observed::Transport(kind), view, adviser).await;
+    let verdict = judgement.verdict;
+    let outcome = match kind {
+        TransportKind::Timeout => Outcome::TimedOut { phase, verdict },
+        TransportKind::Dns
+        | TransportKind::Connect
+        | TransportKind::Tls
+        | TransportKind::Reset
+        | TransportKind::Protocol
+        | TransportKind::Other => Outcome::Unreachable { kind, phase, verdict },
+    };
+    Report {
+        outcome,
+        decided_by: judgement.decided_by,
+        status: None,
+        request: None,
+        response: None,
+        detail: Some(judgement.detail.map_or(detail.clone(), |fault| format!("{detail}; {fault}"))),
+        plugin: judgement.used,
+    }
+}
+
+/// A verdict, and where it came from.
+struct Judgement {
+    verdict: Verdict,
+    decided_by: DecidedBy,
+    /// The plugin's fault, if it had one.
+    detail: Option<String>,
+    used: PluginUse,
+}
+
+/// Asks the plugin if it has a `classify`, else the built-in rules; a fault falls back as the endpoint says.
+async fn judge(target: &Target, observed: Observed, view: OutcomeView<'_>, adviser: Option<Adviser<'_>>) -> Judgement {
+    let builtin_with =
+        |used| Judgement { verdict: builtin(observed), decided_by: DecidedBy::Builtin, detail: None, used };
+    let Some(mut adviser) = adviser else { return builtin_with(PluginUse::default()) };
+    if !adviser.rules.exports().classify {
+        return builtin_with(adviser.used);
+    }
+    match adviser.classify(view).await {
+        Ok(verdict) => Judgement { verdict, decided_by: DecidedBy::Plugin, detail: None, used: adviser.used },
+        Err(fault) => Judgement {
+            verdict: after_fault(target.terms.on_plugin_fault, observed),
+            decided_by: DecidedBy::Host,
+            detail: Some(format!("plugin fault {}: {}", fault.kind.as_str(), fault.detail)),
+            used: adviser.used,
+        },
+    }
+}
+
+/// The plugin's view of this attempt, made once for both calls.
+struct Adviser<'a> {
+    rules: &'a dyn Rules,
+    config: &'a str,
+    target: &'a Target,
+    event_id: String,
+    event_type: &'a str,
+    endpoint_id: String,
+    number: u32,
+    idempotency_key: &'a str,
+    now: Timestamp,
+    attributes: Vec<(&'static str, String)>,
+    used: PluginUse,
+}
+
+impl<'a> Adviser<'a> {
+    fn new(
+        crew: &Crew,
+        claimed: &'a Claimed,
+        target: &'a Target,
+        rules: &'a dyn Rules,
+        version: PluginVersionId,
+        config: &'a str,
+    ) -> Self {
+        let event = &claimed.event;
+        let mut attributes = vec![("tenant", target.tenant.to_string())];
+        if let Some(source) = event.source.and_then(|key| crew.targets.source(key)) {
+            attributes.push(("source", source.to_string()));
+        }
+        if let Some(key) = &event.key {
+            attributes.push(("key", key.clone()));
+        }
+        Adviser {
+            rules,
+            config,
+            target,
+            event_id: event.id.to_string(),
+            event_type: &event.event_type,
+            endpoint_id: target.name.to_string(),
+            number: claimed.number,
+            idempotency_key: &claimed.idempotency_key,
+            now: crew.clock.now(),
+            attributes,
+            used: PluginUse { version: Some(version), ..PluginUse::default() },
+        }
+    }
+
+    async fn transform(&mut self, claimed: &Claimed) -> Result<Transformed, Fault> {
+        let event = EventView {
+            id: &self.event_id,
+            event_type: self.event_type,
+            accepted_at: claimed.event.accepted_at,
+            content_type: &claimed.event.content_type,
+            attributes: &self.attributes,
+            payload: &claimed.event.body,
+        };
+        let call = self.rules.transform(event, self.endpoint(), self.attempt()).await;
+        self.used.note(call)
+    }
+
+    async fn classify(&mut self, outcome: OutcomeView<'_>) -> Result<Verdict, Fault> {
+        let call = self.rules.classify(self.endpoint(), self.attempt(), outcome).await;
+        self.used.note(call)
+    }
+
+    fn endpoint(&self) -> EndpointView<'_> {
+        EndpointView { id: &self.endpoint_id, url: self.target.url.as_str(), config: self.config }
+    }
+
+    fn attempt(&self) -> AttemptView<'_> {
+        AttemptView {
+            event_id: &self.event_id,
+            event_type: self.event_type,
+            number: self.number,
+            max_attempts: self.target.terms.retry.max_attempts,
+            idempotency_key: self.idempotency_key,
+            now: self.now,
+            attributes: &[],
+        }
+    }
+}
+
+/// Decides, and writes it down until it is written or the lease is lost.
+async fn settle(crew: &Crew, claimed: &Claimed, terms: &Terms, started: Timestamp, report: Report) {
+    let now = crew.clock.now();
+    let decision = decision(&report.outcome, claimed, terms, now, crew.entropy.next_u64());
+    let settlement =
+        Settlement { lease: claimed.lease, record: record(report, &decision, now.since(started)), decision, now };
+    count(claimed, &settlement);
+    write_down(crew, settlement).await;
+}
+
+/// An attempt that was handed back because its time is over ends the delivery; everything else is `decide`'s.
+fn decision(outcome: &Outcome, claimed: &Claimed, terms: &Terms, now: Timestamp, chance: u64) -> Decision {
+    match outcome {
+        Outcome::Released(_) => match may_start(&claimed.history, terms, now) {
+            Some(expired) => expired.into(),
+            None => decide(outcome, &claimed.history, terms, now, chance),
+        },
+        Outcome::Answered { .. }
+        | Outcome::Unreachable { .. }
+        | Outcome::TimedOut { .. }
+        | Outcome::Faulted(_)
+        | Outcome::Skipped(_)
+        | Outcome::Refused(_)
+        | Outcome::Interrupted => decide(outcome, &claimed.history, terms, now, chance),
+    }
+}
+
+/// Keeps at it while the ledger cannot write: an outcome that is not durable must not be forgotten.
+pub(super) async fn write_down(crew: &Crew, settlement: Settlement) {
+    loop {
+        match crew.ledger.settle(settlement.clone()).await {
+            Ok(Settled::Stored) => return,
+            Ok(Settled::LeaseLost) => {
+                tracing::warn!(delivery = %settlement.lease.delivery, "lease lost: another has settled this attempt");
+                return;
+            }
+            Err(LedgerError::Unavailable(why)) => {
+                tracing::warn!(delivery = %settlement.lease.delivery, why, "outcome not written yet");
+                tokio::time::sleep(SETTLE_AGAIN_AFTER).await;
+            }
+            // The start is durable: the next process finds it interrupted.
+            Err(error) => {
+                tracing::error!(delivery = %settlement.lease.delivery, %error, "outcome not written");
+                return;
+            }
+        }
+    }
+}
+
+fn record(report: Report, decision: &Decision, duration: Duration) -> AttemptRecord {
+    let (verdict, reason) = words(&report.outcome, &decision.disposition);
+    AttemptRecord {
+        outcome: report.outcome.as_str(),
+        status: report.status,
+        verdict,
+        reason,
+        decided_by: report.decided_by,
+        duration,
+        ambiguous: report.outcome.is_ambiguous(),
+        plugin_version: report.plugin.version,
+        plugin_took: report.plugin.took,
+        plugin_log: report.plugin.log,
+        plugin_log_dropped: report.plugin.log_dropped,
+        request: report.request,
+        response: report.response,
+        detail: report.detail,
+    }
+}
+
+/// The verdict's word, and the attempt's reason: the most specific word there is.
+pub(super) fn words(outcome: &Outcome, disposition: &Disposition) -> (Option<&'static str>, Reason) {
+    let own = match disposition {
+        Disposition::Skipped(reason)
+        | Disposition::Dead(reason)
+        | Disposition::Expired(reason)
+        | Disposition::RetryAt { reason, .. }
+        | Disposition::Released { reason, .. } => Some(reason.clone()),
+        Disposition::Delivered { .. } => None,
+    };
+    match outcome {
+        Outcome::Answered { status, verdict, .. } => {
+            let told = match verdict {
+                Verdict::Delivered { reason, .. } => reason.clone(),
+                Verdict::Retryable(hint) => Some(hint.reason.clone()),
+                Verdict::Terminal(reason) => Some(reason.clone()),
+            };
+            (Some(verdict.as_str()), told.unwrap_or_else(|| Reason::status(*status)))
+        }
+        Outcome::Unreachable { kind, verdict, .. } => {
+            (Some(verdict.as_str()), own.unwrap_or(Reason::word(kind.as_str())))
+        }
+        Outcome::TimedOut { verdict, .. } => (Some(verdict.as_str()), own.unwrap_or(Reason::word("timeout"))),
+        Outcome::Faulted(_) => (None, own.unwrap_or(Reason::PLUGIN_FAULT)),
+        Outcome::Skipped(reason) => (None, reason.0.clone()),
+        Outcome::Refused(reason) | Outcome::Released(reason) => (None, own.unwrap_or(reason.clone())),
+        Outcome::Interrupted => (None, own.unwrap_or(Reason::INTERRUPTED)),
+    }
+}
+
+/// Response headers that are kept: never a cookie or a credential.
+fn kept_headers(headers: &HeaderMap) -> Vec<(String, String)> {
+    const LEFT_OUT: [&str; 4] = ["token", "secret", "signature", "authorization"];
+    let kept = |name: &str| name != "set-cookie" && !LEFT_OUT.iter().any(|part| name.contains(part));
+    headers
+        .iter()
+        .filter(|(name, _)| kept(name.as_str()))
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect()
+}
+
+fn count(claimed: &Claimed, settlement: &Settlement) {
+    let Settlement { record, decision, now, .. } = settlement;
+    metrics::counter!("hookgate_attempts_total", "result" => record.outcome).increment(1);
+    metrics::histogram!("hookgate_attempt_duration_seconds").record(record.duration.as_secs_f64());
+    let state = match &decision.disposition {
+        Disposition::Delivered { .. } => {
+            let latency = now.since(claimed.event.accepted_at);
+            metrics::histogram!("hookgate_delivery_latency_seconds").record(latency.as_secs_f64());
+            "delivered"
+        }
+        Disposition::Skipped(_) => "skipped",
+        Disposition::Dead(_) => "dead",
+        Disposition::Expired(_) => "expired",
+        Disposition::RetryAt { .. } | Disposition::Released { .. } => return,
+    };
+    metrics::counter!("hookgate_deliveries_total", "state" => state).increment(1);
+}

@@ -1,0 +1,111 @@
+//! Push: claim → transform → send → classify → decide → settle.
+//!
+//! Work comes in two ways and walks one: what was accepted with a slot arrives from the ledger's memory
+//! ([`Dispatcher::run`] takes it as it is committed), what waits is claimed in fair rounds. Authoritative is the
+//! ledger; what this room keeps in memory is a hint that the next poll mends.
+
+mod attempt;
+mod headers;
+mod rescue;
+mod rounds;
+mod targets;
+
+pub use rescue::requeue_interrupted;
+pub use targets::{Advice, Target, Targets};
+
+use crate::clock::Clock;
+use crate::egress::Transport;
+use crate::entropy::Entropy;
+use crate::ledger::{Claimed, Ledger, Slots, Wakes};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How the dispatcher goes about it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Between two looks at the ledger for what no hint told of.
+    pub poll_every: Duration,
+    /// Response body kept on the attempt, bytes.
+    pub response_kept_bytes_max: usize,
+    /// Response body read for `classify`, bytes.
+    pub response_read_bytes_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            poll_every: Duration::from_secs(1),
+            response_kept_bytes_max: 16 * 1024,
+            response_read_bytes_max: 64 * 1024,
+        }
+    }
+}
+
+/// What the attempts share.
+pub struct Crew {
+    pub settings: Settings,
+    pub ledger: Arc<dyn Ledger>,
+    pub slots: Arc<Slots>,
+    pub wakes: Arc<Wakes>,
+    pub targets: Arc<Targets>,
+    pub transport: Arc<dyn Transport>,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// The tokens that end it, in the order in which they are cancelled.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    /// Start nothing more; hand back what has not been sent.
+    pub drain: CancellationToken,
+    /// The grace is over: let go of what has no answer yet.
+    pub cut: CancellationToken,
+}
+
+/// The dispatcher. Build it, run it, and it ends once `drain` is cancelled and every attempt has been settled.
+pub struct Dispatcher {
+    crew: Arc<Crew>,
+    stop: Stop,
+}
+
+impl Dispatcher {
+    pub fn new(crew: Crew, stop: Stop) -> Self {
+        Dispatcher { crew: Arc::new(crew), stop }
+    }
+
+    /// Runs until the drain is done. `births` ends when the ledger is closed or dropped.
+    pub async fn run(self, births: mpsc::UnboundedReceiver<Claimed>) {
+        let attempts = TaskTracker::new();
+        let rounds = rounds::run(&self.crew, &self.stop, &attempts);
+        let arrivals = arrivals(&self.crew, &self.stop, &attempts, births);
+        tokio::join!(rounds, arrivals);
+        attempts.close();
+        attempts.wait().await;
+    }
+}
+
+/// Starts what the ledger hands over as it is committed. After the drain has begun, it still takes what was on its way
+/// and hands it back.
+async fn arrivals(crew: &Arc<Crew>, stop: &Stop, attempts: &TaskTracker, mut births: mpsc::UnboundedReceiver<Claimed>) {
+    let mut batch = Vec::with_capacity(128);
+    loop {
+        let taken = tokio::select! {
+            biased;
+            taken = births.recv_many(&mut batch, 128) => taken,
+            () = stop.drain.cancelled() => 0,
+        };
+        for claimed in batch.drain(..) {
+            attempts.spawn(attempt::run(Arc::clone(crew), stop.clone(), claimed));
+        }
+        if taken == 0 {
+            break;
+        }
+    }
+    births.close();
+    while let Some(claimed) = births.recv().await {
+        attempts.spawn(attempt::run(Arc::clone(crew), stop.clone(), claimed));
+    }
+}

@@ -1,0 +1,67 @@
+//! Where deliveries go, as the dispatcher needs to know it.
+
+use crate::delivery::{Name, PluginVersionId, Terms};
+use crate::ledger::{EndpointKey, SourceKey};
+use crate::plugin::Rules;
+use crate::verify::standard::Signer;
+use arc_swap::ArcSwap;
+use http::HeaderName;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An endpoint with all that an attempt at it needs. Values are those of the moment of the attempt.
+pub struct Target {
+    pub tenant: Name,
+    pub name: Name,
+    pub url: url::Url,
+    pub timeout: Duration,
+    pub terms: Terms,
+    pub signer: Signer,
+    pub idempotency_header: HeaderName,
+    pub advice: Advice,
+}
+
+/// Whom to ask about the endpoint's events and answers.
+pub enum Advice {
+    /// The built-in rules.
+    Builtin,
+    Plugin {
+        rules: Arc<dyn Rules>,
+        version: PluginVersionId,
+        /// The endpoint's settings for it: JSON text.
+        config: String,
+    },
+    /// A plugin is named but cannot be called: nothing is sent untransformed.
+    Unavailable { why: String },
+}
+
+/// The targets by endpoint, replaced as a whole when the configuration changes.
+#[derive(Default)]
+pub struct Targets {
+    current: ArcSwap<Map>,
+}
+
+#[derive(Default)]
+struct Map {
+    endpoints: HashMap<EndpointKey, Arc<Target>>,
+    sources: HashMap<SourceKey, Name>,
+}
+
+impl Targets {
+    pub fn replace(&self, endpoints: HashMap<EndpointKey, Arc<Target>>, sources: HashMap<SourceKey, Name>) {
+        self.current.store(Arc::new(Map { endpoints, sources }));
+    }
+
+    pub fn endpoint(&self, key: EndpointKey) -> Option<Arc<Target>> {
+        self.current.load().endpoints.get(&key).cloned()
+    }
+
+    pub fn endpoints(&self) -> Vec<EndpointKey> {
+        self.current.load().endpoints.keys().copied().collect()
+    }
+
+    pub fn source(&self, key: SourceKey) -> Option<Name> {
+        self.current.load().sources.get(&key).cloned()
+    }
+}

@@ -1,0 +1,29 @@
+//! The whole gateway over loopback: the real binary, real sockets, a real ledger.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+#[path = "../support/process.rs"]
+mod process;
+#[path = "../support/receiver.rs"]
+mod receiver;
+#[path = "../support/waiting.rs"]
+mod waiting;
+
+mod dead_letters;
+mod endpoints;
+mod fairness;
+mod idempotency;
+mod plugins;
+mod refusals;
+mod retries;
+mod settings;
+mod stop;
+mod way;
+
+use process::{Gateway, endpoint, github_source};
+use receiver::{Receiver, Reply};
+use waiting::until;

@@ -1,0 +1,70 @@
+//! What is refused at the door, and that nothing of it is stored.
+
+use super::{Gateway, Receiver, endpoint, github_source};
+
+#[tokio::test]
+async fn every_refusal_has_its_code_and_stores_nothing() {
+    let receiver = Receiver::kind().await;
+    let stripe = "[tenants.acme.sources.stripe]\nscheme = \"stripe\"\nsecrets = [\"whsec_stripe-test-secret\"]\n";
+    let small = "[tenants.acme.sources.small]\nscheme = \"github\"\nsecrets = [\"it-is-a-test-secret-for-github\"]\nbody_bytes_max = \"1KiB\"\n";
+    let slow = "[tenants.acme.sources.slow]\nscheme = \"github\"\nsecrets = [\"it-is-a-test-secret-for-github\"]\nrate = { per_second = 0.001, burst = 1 }\n";
+    let config = github_source()
+        + stripe
+        + small
+        + slow
+        + &endpoint("billing", &receiver.url("/"), "sources = [\"github\", \"stripe\", \"small\"]");
+    let gateway = Gateway::start(&config).await;
+    let signed = |source: &str, body: &str, secret: &str| {
+        let signature = super::process::github_signature(secret, body.as_bytes());
+        gateway.inlet(source, body).header("x-hub-signature-256", signature).header("x-github-event", "push")
+    };
+    let secret = super::process::GITHUB_SECRET;
+    let at = |t: i64| {
+        use hmac::{KeyInit as _, Mac as _};
+        let mut mac = hmac::Hmac::<sha2::Sha256>::new_from_slice(b"whsec_stripe-test-secret").unwrap();
+        mac.update(format!("{t}.{{}}").as_bytes());
+        let signature = hex::encode(mac.finalize().into_bytes());
+        gateway.inlet("stripe", "{}").header("stripe-signature", format!("t={t},v1={signature}"))
+    };
+    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
+    let cases = [
+        (signed("nowhere", "{}", secret), 404, "unknown_source"),
+        (gateway.inlet("github", "{}"), 401, "missing_header"),
+        (signed("github", "{}", "another secret"), 401, "signature_mismatch"),
+        (gateway.inlet("github", "{}").header("x-hub-signature-256", "sha256=zz"), 401, "malformed"),
+        (at(now - 400), 401, "timestamp_too_old"),
+        (at(now + 400), 401, "timestamp_too_new"),
+        (signed("small", &"x".repeat(1025), secret), 413, "body_too_large"),
+    ];
+    for (request, status, code) in cases {
+        let answer = gateway.send(request).await.unwrap();
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{}", answer.text);
+        assert_eq!(answer.headers["content-type"], "application/problem+json");
+        assert!(!answer.text.contains(secret) && !answer.text.contains("sha256="), "{}", answer.text);
+    }
+    gateway.accepted(signed("slow", "{}", secret)).await;
+    let limited = gateway.send(signed("slow", "{\"n\":2}", secret)).await.unwrap();
+    assert_eq!((limited.status, limited.code().as_str()), (429, "rate_limited"));
+    assert!(limited.headers.contains_key("retry-after"));
+    assert_eq!(gateway.get("events").await["items"].as_array().unwrap().len(), 1);
+    assert_eq!(receiver.count(), 0);
+    let log = gateway.log();
+    assert!(!log.contains(secret) && !log.contains("whsec_stripe"), "a secret in the log");
+    let refused =
+        gateway.metric("hookgate_ingress_requests_total{scheme=\"github\",result=\"signature_mismatch\"}").await;
+    assert_eq!(refused, Some(1.0));
+}
+
+#[tokio::test]
+async fn a_key_used_again_with_another_body_is_a_conflict() {
+    let receiver = Receiver::kind().await;
+    let source = github_source() + "dedup = \"header:x-order\"\n";
+    let gateway = Gateway::start(&(source + &endpoint("billing", &receiver.url("/"), ""))).await;
+    let order = |body: &str| gateway.github("d", "push", body).header("x-order", "42");
+    let first = gateway.accepted(order("{\"n\":1}")).await;
+    let again = gateway.send(order("{\"n\":1}")).await.unwrap();
+    assert_eq!((again.status, again.json()["duplicate"].as_bool()), (200, Some(true)));
+    assert_eq!(again.json()["event"], first.as_str());
+    let other = gateway.send(order("{\"n\":2}")).await.unwrap();
+    assert_eq!((other.status, other.code().as_str()), (409, "key_reused"));
+}

@@ -1,0 +1,53 @@
+//! A clean stop: what is on the wire is finished, what is not is handed back, nothing is repeated.
+
+use super::{Gateway, Receiver, Reply, endpoint, github_source};
+use std::time::Duration;
+
+#[tokio::test]
+async fn sigterm_finishes_what_is_on_the_wire_and_repeats_nothing() {
+    let receiver = Receiver::start(|_, _| Reply::Late(Duration::from_millis(400), Box::new(Reply::status(200)))).await;
+    let config = github_source() + &endpoint("billing", &receiver.url("/"), "concurrency = 2");
+    let mut gateway = Gateway::start(&config).await;
+    for i in 0..6 {
+        gateway.accepted(gateway.github(&i.to_string(), "push", "{}")).await;
+    }
+    receiver.until_count(2).await;
+    let status = gateway.stop().await;
+    assert!(status.success(), "{status}");
+    let sent = receiver.count();
+    assert!(sent < 6, "the stop came too late to prove anything");
+    gateway.boot().await;
+    let delivered = gateway.until_deliveries("state=delivered", 6).await;
+    assert_eq!(receiver.count(), 6, "each once");
+    let interrupted = delivered.iter().filter(|d| d["attempt_count"].as_u64() != Some(1)).count();
+    assert_eq!(interrupted, 0, "{delivered:?}");
+}
+
+#[tokio::test]
+async fn a_receiver_that_never_answers_does_not_hold_up_the_stop() {
+    let receiver = Receiver::start(|_, _| Reply::Hang).await;
+    let config = github_source() + &endpoint("stuck", &receiver.url("/"), "timeout = \"60s\"");
+    let mut gateway = Gateway::with("shutdown_grace = \"500ms\"", &config);
+    gateway.boot().await;
+    gateway.accepted(gateway.github("1", "push", "{}")).await;
+    receiver.until_count(1).await;
+    assert!(gateway.stop().await.success());
+    gateway.boot().await;
+    let row = gateway.get("deliveries").await["items"][0].clone();
+    let attempts = gateway.delivery(row["id"].as_str().unwrap()).await["attempts"].clone();
+    assert_eq!(
+        (attempts[0]["outcome"].as_str(), attempts[0]["ambiguous"].as_bool()),
+        (Some("interrupted"), Some(true))
+    );
+}
+
+#[tokio::test]
+async fn a_second_process_on_the_same_ledger_is_refused() {
+    let receiver = Receiver::kind().await;
+    let gateway = Gateway::start(&(github_source() + &endpoint("billing", &receiver.url("/"), ""))).await;
+    let config = gateway.config();
+    let output = gateway.command(&["serve", "--config", config.to_str().unwrap()]).output().unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("lock") || text.contains("in use") || text.contains("another"), "{text}");
+}

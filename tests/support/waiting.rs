@@ -1,0 +1,16 @@
+//! Waiting for conditions.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// Asks again and again until there is something, for at most half a minute.
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = ask().await {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await; // poll: asks again
+    }
+}

@@ -1,0 +1,214 @@
+//! The walls between the rooms, and the habits of the house, held by reading the source.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// For each room, the rooms that it may import. The roots `clock`, `duration`, `entropy`, `secret` and `crash` are
+/// open to all.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("delivery", &[]),
+    ("verify", &["delivery"]),
+    ("ledger", &["delivery", "verify"]),
+    ("plugin", &["delivery"]),
+    ("egress", &["delivery"]),
+    ("http", &[]),
+    ("telemetry", &["ledger"]),
+    ("ingress", &["delivery", "verify", "ledger", "http"]),
+    ("dispatch", &["delivery", "verify", "ledger", "plugin", "egress"]),
+    ("operations", &["delivery", "ledger"]),
+    ("admin", &["delivery", "verify", "ledger", "http", "telemetry"]),
+    ("config", &["delivery", "verify", "egress", "plugin"]),
+    (
+        "app",
+        &[
+            "delivery",
+            "verify",
+            "ledger",
+            "plugin",
+            "egress",
+            "http",
+            "telemetry",
+            "ingress",
+            "dispatch",
+            "operations",
+            "admin",
+            "config",
+        ],
+    ),
+    ("cli", &["delivery", "verify", "config", "app", "plugin", "http", "telemetry"]),
+];
+
+const OPEN_TO_ALL: &[&str] = &["clock", "crash", "duration", "entropy", "secret"];
+
+/// Words that belong to one room alone: an import of the crate elsewhere is a hole in a wall.
+const OUTSIDE_CRATES: &[(&str, &[&str])] = &[
+    ("rusqlite", &["ledger"]),
+    ("wasmtime", &["plugin"]),
+    ("wasmparser", &["plugin"]),
+    ("reqwest", &["cli"]),
+    ("hickory_resolver", &["egress"]),
+    ("tokio_rustls", &["egress"]),
+    ("axum", &["admin"]),
+    ("clap", &["cli"]),
+    ("toml", &["config", "verify"]),
+];
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut stack = vec![dir.to_owned()];
+    while let Some(dir) = stack.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                if path.file_name().is_none_or(|name| name != "target") {
+                    stack.push(path);
+                }
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The room a source file belongs to: the first folder or file under `src`.
+fn room(file: &Path) -> String {
+    let inner = file.strip_prefix(root().join("src")).unwrap();
+    let first = inner.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// Every `crate::name` in a line of code.
+fn imports(line: &str) -> Vec<String> {
+    let code = line.split("//").next().unwrap_or("");
+    let word = |text: &str| -> String {
+        text.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_' || c.is_ascii_digit()).collect()
+    };
+    let mut names: Vec<String> = code.split("crate::").skip(1).map(word).collect();
+    // use crate::{a::…, b::…}
+    if let Some(list) = code.split("crate::{").nth(1) {
+        names.extend(list.split(',').map(|part| word(part.trim())));
+    }
+    names.retain(|n| !n.is_empty());
+    names
+}
+
+#[test]
+fn rooms_import_only_what_lies_below_them() {
+    let walls: BTreeMap<&str, &[&str]> = MAY_IMPORT.iter().copied().collect();
+    let mut holes = Vec::new();
+    for file in rust_files(&root().join("src")) {
+        let room = room(&file);
+        if ["lib", "main"].contains(&room.as_str()) {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            for import in imports(line) {
+                let known = walls.contains_key(import.as_str());
+                if !known || import == room || OPEN_TO_ALL.contains(&import.as_str()) {
+                    continue;
+                }
+                let allowed = walls.get(room.as_str()).is_some_and(|list| list.contains(&import.as_str()));
+                if !allowed {
+                    holes.push(format!("{}:{}: `{room}` imports `{import}`", file.display(), number + 1));
+                }
+            }
+        }
+    }
+    assert!(holes.is_empty(), "holes in the walls:\n{}", holes.join("\n"));
+}
+
+#[test]
+fn every_room_has_its_walls() {
+    let walls: BTreeMap<&str, &[&str]> = MAY_IMPORT.iter().copied().collect();
+    for file in rust_files(&root().join("src")) {
+        let room = room(&file);
+        let known = walls.contains_key(room.as_str())
+            || OPEN_TO_ALL.contains(&room.as_str())
+            || ["lib", "main"].contains(&room.as_str());
+        assert!(known, "{}: the room `{room}` is not in the plan", file.display());
+    }
+}
+
+#[test]
+fn outside_crates_stay_in_their_rooms() {
+    let mut strays = Vec::new();
+    for file in rust_files(&root().join("src")) {
+        let room = room(&file);
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or("");
+            for (outside, rooms) in OUTSIDE_CRATES {
+                let used = code.contains(&format!("{outside}::")) || code.contains(&format!("use {outside}"));
+                let inside_path = code.contains(&format!("::{outside}::"));
+                if used && !inside_path && !rooms.contains(&room.as_str()) {
+                    strays.push(format!("{}:{}: `{outside}` in `{room}`", file.display(), number + 1));
+                }
+            }
+        }
+    }
+    assert!(strays.is_empty(), "crates outside their rooms:\n{}", strays.join("\n"));
+}
+
+#[test]
+fn files_are_rooms_one_can_see_through() {
+    for file in rust_files(&root().join("src")) {
+        let lines = fs::read_to_string(&file).unwrap().lines().count();
+        assert!(lines <= 900, "{}: {lines} lines: two rooms in one", file.display());
+    }
+}
+
+#[test]
+fn every_room_says_what_it_owns() {
+    for file in rust_files(&root().join("src")) {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("//!"), "{}: no module documentation", file.display());
+    }
+}
+
+#[test]
+fn tests_wait_for_conditions_not_for_luck() {
+    for file in rust_files(&root().join("tests")) {
+        if file.ends_with("tidy.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let sleeps = line.contains("thread::sleep(") || line.contains("time::sleep(");
+            let explained = line.contains("// poll:") || line.contains("// plays the peer:");
+            assert!(
+                !sleeps || explained,
+                "{}:{}: a sleep that is neither a poll's step nor a slow peer",
+                file.display(),
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_is_promised_instead_of_done() {
+    let words =
+        ["TO".to_owned() + "DO", "FIX".to_owned() + "ME", "un".to_owned() + "implemented!", "to".to_owned() + "do!("];
+    for dir in ["src", "tests", "plugins", "benches"] {
+        let dir = root().join(dir);
+        if !dir.exists() {
+            continue;
+        }
+        for file in rust_files(&dir) {
+            let text = fs::read_to_string(&file).unwrap();
+            for word in &words {
+                assert!(!text.contains(word.as_str()), "{}: {word}", file.display());
+            }
+        }
+    }
+}
