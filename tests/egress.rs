@@ -1,4 +1,5 @@
 //! The client against receivers that behave as badly as they can. Loopback only.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
 
 #[path = "egress/addresses.rs"]
 mod addresses;
