@@ -1,10 +1,15 @@
 //! hookgate: a webhook gateway. The rooms and the walls between them are described in `ARCHITECTURE.md`.
 
+pub mod admin;
 pub mod clock;
 pub mod delivery;
+pub mod duration;
 pub mod egress;
 pub mod entropy;
+pub mod http;
+pub mod ingress;
 pub mod ledger;
 pub mod plugin;
 pub mod secret;
+pub mod telemetry;
 pub mod verify;
