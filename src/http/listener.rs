@@ -1,0 +1,281 @@
+//! The accept loop and the life of a connection.
+
+use super::gate::{self, Gate, Refused, Watch};
+use super::problem::Problem;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// What is answered: a whole body, since all of ours are small or in memory anyway.
+pub type Answer = Response<Full<Bytes>>;
+
+/// Whoever answers requests. A panic in here is a 500, counted, and the end of its connection alone.
+pub trait Handler: Send + Sync + 'static {
+    fn handle(&self, request: Request<Incoming>, connection: &Connection) -> impl Future<Output = Answer> + Send;
+}
+
+/// What a listener allows its peers.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub connections_max: usize,
+    /// `None`: one address may have them all, since proxies share one.
+    pub connections_per_address_max: Option<usize>,
+    pub head_bytes_max: usize,
+    pub headers_max: usize,
+    pub uri_bytes_max: usize,
+    pub head_timeout: Duration,
+    pub body_timeout: Duration,
+    /// For a connection between requests.
+    pub idle_timeout: Duration,
+    /// For a peer that takes none of its answer.
+    pub write_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections_max: 4_096,
+            connections_per_address_max: None,
+            head_bytes_max: 32 * 1024,
+            headers_max: 64,
+            uri_bytes_max: 8 * 1024,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The connection a request came by.
+#[derive(Debug)]
+pub struct Connection {
+    pub peer: SocketAddr,
+    pub(super) watch: Arc<Watch>,
+}
+
+/// Where connections come from.
+trait Accept: Send {
+    fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send;
+}
+
+impl Accept for TcpListener {
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        TcpListener::accept(self).await
+    }
+}
+
+/// Serves until `stop`, then finishes the requests under way and returns. Dropping the future ends them at once.
+pub async fn serve<H: Handler>(listener: TcpListener, handler: Arc<H>, limits: Limits, stop: CancellationToken) {
+    accept_from(listener, handler, Arc::new(limits), stop).await;
+}
+
+async fn accept_from<A: Accept, H: Handler>(from: A, handler: Arc<H>, limits: Arc<Limits>, stop: CancellationToken) {
+    const PAUSE_MIN: Duration = Duration::from_millis(20);
+    const PAUSE_MAX: Duration = Duration::from_secs(1);
+    let places = Places::new(&limits);
+    let mut connections = JoinSet::new();
+    let mut pause = PAUSE_MIN;
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            accepted = from.accept() => accepted,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                pause = PAUSE_MIN;
+                let Some(place) = places.take(peer.ip()) else {
+                    metrics::counter!("hookgate_connections_refused_total").increment(1);
+                    continue;
+                };
+                let connection = connection(stream, peer, Arc::clone(&handler), Arc::clone(&limits), stop.clone());
+                connections.spawn(async move {
+                    connection.await;
+                    drop(place);
+                });
+            }
+            // The peer was gone before we looked: its affair alone.
+            Err(error) if is_of_the_peer(&error) => {}
+            Err(error) => {
+                // Out of descriptors or memory: what is open goes on, and its end makes room.
+                tracing::warn!(%error, "no connection can be accepted; trying again");
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = tokio::time::sleep(pause) => {}
+                }
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+    drop(from);
+    while connections.join_next().await.is_some() {}
+}
+
+fn is_of_the_peer(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+    )
+}
+
+type Counts = Arc<Mutex<HashMap<IpAddr, usize>>>;
+
+/// The places for connections, over all and per address.
+struct Places {
+    all: Arc<Semaphore>,
+    per_address_max: Option<usize>,
+    by_address: Counts,
+}
+
+struct Place {
+    _all: OwnedSemaphorePermit,
+    counted: Option<(IpAddr, Counts)>,
+}
+
+impl Places {
+    fn new(limits: &Limits) -> Self {
+        Places {
+            all: Arc::new(Semaphore::new(limits.connections_max.min(Semaphore::MAX_PERMITS))),
+            per_address_max: limits.connections_per_address_max,
+            by_address: Arc::default(),
+        }
+    }
+
+    fn take(&self, address: IpAddr) -> Option<Place> {
+        let all = Arc::clone(&self.all).try_acquire_owned().ok()?;
+        let Some(max) = self.per_address_max else {
+            return Some(Place { _all: all, counted: None });
+        };
+        let mut counts = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_default();
+        if *count >= max {
+            return None;
+        }
+        *count += 1;
+        Some(Place { _all: all, counted: Some((address, Arc::clone(&self.by_address))) })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some((address, counts)) = &self.counted {
+            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(count) = counts.get_mut(address) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(address);
+                }
+            }
+        }
+    }
+}
+
+async fn connection<H: Handler>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    handler: Arc<H>,
+    limits: Arc<Limits>,
+    stop: CancellationToken,
+) {
+    // An answer is one small write that must not wait for the peer's acknowledgement.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let watch = Arc::new(Watch::default());
+    let io = TokioIo::new(Gate::new(stream, limits, Arc::clone(&watch)));
+    let connection = Arc::new(Connection { peer, watch });
+    let service = service_fn(move |request| {
+        let handler = Arc::clone(&handler);
+        let connection = Arc::clone(&connection);
+        async move { Ok::<_, Infallible>(answer(&*handler, request, &connection).await) }
+    });
+    // Sizes and times are the gate's, so the library's own clock is off.
+    let mut serving = http1::Builder::new().header_read_timeout(None).max_headers(128).serve_connection(io, service);
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        () = stop.cancelled() => {
+            Pin::new(&mut serving).graceful_shutdown();
+            (&mut serving).await
+        }
+    };
+    if ended.is_ok() {
+        let (mut stream, sends_on) = serving.into_parts().io.into_inner().into_inner();
+        if sends_on {
+            gate::linger(&mut stream).await;
+        }
+    }
+}
+
+async fn answer<H: Handler>(handler: &H, request: Request<Incoming>, connection: &Connection) -> Answer {
+    connection.watch.busy.store(true, Ordering::Release);
+    let refused = connection.watch.refused.get().filter(|_| request.method().as_str() == gate::REFUSED);
+    let answer = match refused {
+        Some(refused) => closing(refused.problem().into_answer()),
+        None => match AssertUnwindSafe(handler.handle(request, connection)).catch_unwind().await {
+            Ok(answer) => answer,
+            Err(_panic) => {
+                // The panic hook has told where; its text may hold what must not be shown.
+                metrics::counter!("hookgate_handler_panics_total").increment(1);
+                tracing::error!("a request's handler panicked");
+                let problem =
+                    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "this request cannot be handled");
+                closing(problem.into_answer())
+            }
+        },
+    };
+    connection.watch.busy.store(false, Ordering::Release);
+    answer
+}
+
+fn closing(mut answer: Answer) -> Answer {
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+impl Refused {
+    fn problem(self) -> Problem {
+        match self {
+            Refused::Malformed(what) => {
+                Problem::new(StatusCode::BAD_REQUEST, "malformed_http", format!("not a request by RFC 9112: {what}"))
+            }
+            Refused::UriTooLong => Problem::new(StatusCode::URI_TOO_LONG, "uri_too_long", "the URI is too long"),
+            Refused::TooManyHeaders => Problem::new(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "too_many_headers",
+                "the request has too many headers",
+            ),
+            Refused::HeadTooLarge => Problem::new(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "head_too_large",
+                "the request's head is too large",
+            ),
+            Refused::HeadTimeout => {
+                Problem::new(StatusCode::REQUEST_TIMEOUT, "head_timeout", "the request's head did not arrive in time")
+            }
+            // The handler tells these two, since it was reading.
+            Refused::MalformedBody => Problem::new(StatusCode::BAD_REQUEST, "malformed_body", "the body is malformed"),
+            Refused::BodyTimeout => {
+                Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time")
+            }
+        }
+    }
+}

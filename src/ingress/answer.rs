@@ -1,0 +1,34 @@
+//! The answers that say yes.
+
+use crate::delivery::EventId;
+use crate::http::Answer;
+use bytes::Bytes;
+use http::{HeaderValue, header};
+use http_body_util::Full;
+use std::io::Write as _;
+
+/// `{"event":"evt_…","duplicate":false}`, written in one go: this is the answer to almost every request.
+pub(super) fn accepted(event: EventId, duplicate: bool) -> Answer {
+    let mut body = Vec::with_capacity(72);
+    // Writing to memory does not fail.
+    let _ = write!(body, r#"{{"event":"{event}","duplicate":{duplicate}}}"#);
+    let mut answer = Answer::new(Full::new(Bytes::from(body)));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt as _;
+
+    #[tokio::test]
+    async fn the_answer_is_json_of_the_promised_shape() {
+        let event = EventId::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
+        let answer = accepted(event, true);
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers()["content-type"], "application/json");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, r#"{"event":"evt_01900000000070008000000000000001","duplicate":true}"#);
+    }
+}

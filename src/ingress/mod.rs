@@ -1,0 +1,181 @@
+//! The public side: `POST /in/{tenant}/{source}`. A 2xx is answered only after the commit.
+//!
+//! A request is looked up, bounded, read, verified and accepted, in that order and in one line. The body is opaque. What
+//! is refused stores nothing; it is counted, and its kind is logged. Authoritative for who may send what is the map of
+//! [`Routes`], replaced as a whole when the configuration changes.
+
+mod answer;
+mod routes;
+mod verifier;
+
+pub use routes::{Inlet, Routes};
+pub use verifier::{Admission, ChallengeAnswer, Refusal, Request, Verifier};
+
+use crate::clock::Clock;
+use crate::http::{Answer, BodyFault, Budget, Connection, Handler, Problem, collect};
+use crate::ledger::{Accept, Accepted, Ledger, LedgerError, NewDelivery, Slots};
+use arc_swap::ArcSwap;
+use http::{Method, StatusCode};
+use hyper::body::Incoming;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When a sender who was turned away for want of room should come again.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Body bytes of all requests under way together; over it: 503.
+    pub in_flight_bytes_max: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { in_flight_bytes_max: 64 << 20 }
+    }
+}
+
+/// The handler of the public listener.
+pub struct Ingress {
+    routes: ArcSwap<Routes>,
+    ledger: Arc<dyn Ledger>,
+    slots: Arc<Slots>,
+    clock: Arc<dyn Clock>,
+    budget: Arc<Budget>,
+}
+
+impl Ingress {
+    pub fn new(settings: &Settings, ledger: Arc<dyn Ledger>, slots: Arc<Slots>, clock: Arc<dyn Clock>) -> Self {
+        Ingress { routes: ArcSwap::default(), ledger, slots, clock, budget: Budget::new(settings.in_flight_bytes_max) }
+    }
+
+    /// From the next request on, these are the sources. Requests under way end by the old ones.
+    pub fn replace_routes(&self, routes: Routes) {
+        self.routes.store(Arc::new(routes));
+    }
+
+    async fn receive(
+        &self,
+        request: http::Request<Incoming>,
+        inlet: &Inlet,
+        connection: &Connection,
+    ) -> Result<Answer, Rejection> {
+        let received_at = self.clock.now();
+        let (head, body) = request.into_parts();
+        let is_post = head.method == Method::POST;
+        if !is_post && !matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS) {
+            return Err(Rejection::MethodNotAllowed);
+        }
+        inlet.admits_now().map_err(Rejection::RateLimited)?;
+        let (body, room) =
+            collect(body, inlet.body_bytes_max, &self.budget, connection).await.map_err(Rejection::Body)?;
+        let url = inlet.url_of(&head.uri);
+        let request = Request { method: &head.method, url: &url, headers: &head.headers, body: &body, received_at };
+        let event = match inlet.source.admit(request) {
+            Ok(Admission::Event(event)) if is_post => event,
+            Ok(Admission::Challenge(challenge)) => {
+                inlet.tally.challenge.increment(1);
+                return Ok(challenge.into_answer());
+            }
+            // Other methods are only for a handshake.
+            Ok(Admission::Event(_)) => return Err(Rejection::MethodNotAllowed),
+            Err(_) if !is_post => return Err(Rejection::MethodNotAllowed),
+            Err(refusal) => return Err(Rejection::Refused(refusal)),
+        };
+        let now = self.clock.now();
+        let deliveries = inlet
+            .destinations(&event.event_type)
+            .map(|endpoint| NewDelivery { endpoint, slot: self.slots.take_for_arrival(endpoint, now) })
+            .collect();
+        let accept = Accept { tenant: inlet.tenant, source: Some(inlet.source_key), event, deliveries, now };
+        let accepted = self.ledger.accept(accept).await.map_err(Rejection::Ledger)?;
+        drop(room);
+        match accepted {
+            Accepted::New(event) => {
+                inlet.tally.accepted.increment(1);
+                inlet.tally.events.increment(1);
+                Ok(answer::accepted(event, false))
+            }
+            Accepted::Duplicate(event) => {
+                inlet.tally.duplicate.increment(1);
+                inlet.tally.suppressed.increment(1);
+                Ok(answer::accepted(event, true))
+            }
+            Accepted::KeyReused(event) => Err(Rejection::KeyReused(event)),
+        }
+    }
+}
+
+impl Handler for Ingress {
+    async fn handle(&self, request: http::Request<Incoming>, connection: &Connection) -> Answer {
+        let inlet = request.uri().path().strip_prefix("/in/").and_then(|place| self.routes.load().find(place));
+        let Some(inlet) = inlet else {
+            // One answer for both, so that nobody learns which tenants there are.
+            return Rejection::UnknownSource.told(None);
+        };
+        match self.receive(request, &inlet, connection).await {
+            Ok(answer) => answer,
+            Err(rejection) => rejection.told(Some(&inlet)),
+        }
+    }
+}
+
+/// Why a request is not accepted.
+enum Rejection {
+    UnknownSource,
+    MethodNotAllowed,
+    RateLimited(Duration),
+    Body(BodyFault),
+    Refused(Refusal),
+    KeyReused(crate::delivery::EventId),
+    Ledger(LedgerError),
+}
+
+impl Rejection {
+    fn problem(self) -> Problem {
+        match self {
+            Rejection::UnknownSource => {
+                Problem::new(StatusCode::NOT_FOUND, "unknown_source", "there is no such tenant or source")
+            }
+            Rejection::MethodNotAllowed => Problem::method_not_allowed("POST"),
+            Rejection::RateLimited(wait) => {
+                Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "this source sends faster than it may")
+                    .retry_after(wait)
+            }
+            Rejection::Body(fault) => fault.problem(),
+            Rejection::Refused(refusal) => Problem::new(StatusCode::UNAUTHORIZED, refusal.code, refusal.detail),
+            Rejection::KeyReused(first) => Problem::new(
+                StatusCode::CONFLICT,
+                "key_reused",
+                "this key came before with another body; the first is kept",
+            )
+            .with("event", first.to_string()),
+            Rejection::Ledger(error) => {
+                // What is wrong with our disk is the operator's to know, not the sender's.
+                tracing::warn!(%error, "the ledger did not accept an event");
+                Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "unavailable",
+                    "the event cannot be stored now; send it again",
+                )
+                .retry_after(RETRY_AFTER)
+            }
+        }
+    }
+
+    /// The answer, with the refusal counted and its kind logged.
+    fn told(self, inlet: Option<&Inlet>) -> Answer {
+        let problem = self.problem();
+        let result = problem.code();
+        let scheme = inlet.map_or_else(|| Arc::from("none"), |inlet| Arc::clone(&inlet.scheme));
+        let count = metrics::counter!("hookgate_ingress_requests_total", "scheme" => scheme, "result" => result);
+        count.increment(1);
+        match inlet {
+            Some(Inlet { tenant_name: tenant, source_name: source, .. }) => {
+                tracing::info!(%tenant, %source, result, "request refused");
+            }
+            None => tracing::info!(result, "request refused"),
+        }
+        problem.into_answer()
+    }
+}
