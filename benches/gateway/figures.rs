@@ -1,0 +1,95 @@
+//! The rows of a run, and what is known of each.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What is measured, in the order of the table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Row {
+    Disk,
+    DiskAtRest,
+    RoundTripAtRest,
+    Bare,
+    BareVerified,
+    Outbound,
+    Prototype,
+    PrototypeHalf,
+    Accept,
+    Accept1,
+    Accept256,
+    Deliver,
+    DeliverHalf,
+    DeliverAtRest,
+    DeliverClassified,
+}
+
+impl Row {
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Row::Disk => "durable write, one after the other",
+            Row::DiskAtRest => "durable write, 50 a second",
+            Row::RoundTripAtRest => "raw loopback round trip, 50 a second",
+            Row::Bare => "bare hyper, 64 connections",
+            Row::BareVerified => "bare hyper + HMAC, 64 connections",
+            Row::Outbound => "outbound client, 64 in flight",
+            Row::Prototype => "prototype, accept → delivered, 64 connections",
+            Row::PrototypeHalf => "prototype at half load",
+            Row::Accept => "gateway, accept, 64 connections",
+            Row::Accept1 => "gateway, accept, 1 connection",
+            Row::Accept256 => "gateway, accept, 256 connections",
+            Row::Deliver => "gateway, accept → delivered, 64 connections",
+            Row::DeliverHalf => "gateway at half load",
+            Row::DeliverAtRest => "gateway, accept → delivered, 50 a second",
+            Row::DeliverClassified => "gateway + classify plugin, 64 connections",
+        }
+    }
+}
+
+/// One measurement of a row.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) per_second: f64,
+    /// Request to answer; where events are delivered, request to arrival.
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) max_us: f64,
+    /// CPU of the measured process per event.
+    pub(crate) cpu_us: Option<f64>,
+    /// The most that was resident in the measured process since its start.
+    pub(crate) memory_mib: Option<f64>,
+    /// What processes that are not ours took meanwhile, in percent of one core.
+    pub(crate) others_percent: Option<f64>,
+}
+
+/// One pass over all rows.
+pub(crate) type Repetition = BTreeMap<Row, Figures>;
+
+/// A run, with what was wrong with it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Run {
+    pub(crate) repetitions: Vec<Repetition>,
+    /// Each makes the run invalid.
+    pub(crate) faults: Vec<String>,
+    /// Said beside the figures.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Run {
+    /// The median over the repetitions that have it.
+    pub(crate) fn median(&self, of: impl Fn(&Repetition) -> Option<f64>) -> Option<f64> {
+        median(self.repetitions.iter().filter_map(of).collect())
+    }
+
+    /// The least and the most.
+    pub(crate) fn range(&self, of: impl Fn(&Repetition) -> Option<f64>) -> Option<(f64, f64)> {
+        let values = || self.repetitions.iter().filter_map(&of);
+        Some((values().min_by(f64::total_cmp)?, values().max_by(f64::total_cmp)?))
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (below, above) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
+    Some(f64::midpoint(*below, *above))
+}

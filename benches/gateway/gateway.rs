@@ -1,0 +1,144 @@
+//! The real gateway: this build's `hookgate serve`, on a configuration and a ledger of its own.
+
+use crate::wire;
+use anyhow::{Context as _, Result, bail};
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+const START_PATIENCE: Duration = Duration::from_secs(60);
+const STOP_PATIENCE: Duration = Duration::from_secs(60);
+const SECRET_VARIABLE: &str = "BENCH_SOURCE_SECRET";
+
+/// Where its events go.
+#[derive(Clone, Debug)]
+pub(crate) enum Route {
+    /// No endpoint: an event is accepted and that is all.
+    Nowhere,
+    /// To the receiver, by the built-in rules.
+    Plain { receiver: SocketAddr },
+    /// To the receiver, whose answers a plugin classifies.
+    Classified { receiver: SocketAddr, plugin: PathBuf },
+}
+
+/// Killed when it is dropped.
+pub(crate) struct Gateway {
+    child: Child,
+    log: PathBuf,
+    pub(crate) ingress: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Gateway {
+    /// Where a load for it goes.
+    pub(crate) const PATH: &'static str = "/in/bench/github";
+
+    /// In `dir`, which must be fresh. Returns when it is ready.
+    pub(crate) async fn start(dir: &Path, route: &Route) -> Result<Gateway> {
+        let (ingress, admin) = (free_address()?, free_address()?);
+        let file = dir.join("hookgate.toml");
+        std::fs::write(&file, configuration(dir, ingress, admin, route)).context("write the configuration")?;
+        let log = dir.join("gateway.log");
+        let output = File::create(&log)?;
+        let child = Command::new(env!("CARGO_BIN_EXE_hookgate"))
+            .arg("serve")
+            .arg("--config")
+            .arg(&file)
+            .env_clear()
+            .env(SECRET_VARIABLE, wire::SECRET)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .kill_on_drop(true)
+            .spawn()
+            .context("start the gateway")?;
+        let mut gateway = Gateway { child, log, ingress, admin };
+        gateway.wait_until_ready().await?;
+        Ok(gateway)
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// A clean stop: SIGTERM, and exit 0 once it has drained.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        let pid = self.pid().context("the gateway ended by itself")?;
+        // The shell's own `kill`, since a signal cannot be sent from safe Rust.
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -TERM {pid}")).status().await?;
+        if !sent.success() {
+            bail!("the gateway cannot be told to stop: {sent}");
+        }
+        let status = timeout(STOP_PATIENCE, self.child.wait()).await.context("the gateway does not stop")??;
+        if !status.success() {
+            bail!("the gateway stopped with {status}; the end of its log:\n{}", self.log_end());
+        }
+        Ok(())
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the gateway ended at its start with {status}; the end of its log:\n{}", self.log_end());
+            }
+            if is_ready(self.admin).await.unwrap_or(false) {
+                return Ok(());
+            }
+            if start.elapsed() > START_PATIENCE {
+                bail!("the gateway is not ready; the end of its log:\n{}", self.log_end());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn log_end(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+async fn is_ready(admin: SocketAddr) -> Result<bool> {
+    let mut socket = TcpStream::connect(admin).await?;
+    let request = format!("GET /readyz HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await?;
+    let mut status = [0; 12];
+    timeout(Duration::from_secs(5), socket.read_exact(&mut status)).await??;
+    Ok(status.ends_with(b" 200"))
+}
+
+/// A port that was free a moment ago. The gateway says so if it no longer is.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Route) -> String {
+    let text = |text: &str| toml::Value::from(text).to_string();
+    let ledger = text(&format!("sqlite:{}", dir.join("ledger.db").display()));
+    let mut file = format!(
+        "[server]\ningress = \"{ingress}\"\nadmin = \"{admin}\"\nledger = {ledger}\n\n\
+         [egress]\nallow = [\"127.0.0.1/32\"]\n\n\
+         [tenants.bench.sources.github]\nscheme = \"github\"\nsecrets = [\"env:{SECRET_VARIABLE}\"]\n"
+    );
+    let endpoint = |receiver: &SocketAddr, path: &str| {
+        format!("\n[tenants.bench.endpoints.receiver]\nurl = \"http://{receiver}{path}\"\nconcurrency = 256\n")
+    };
+    match route {
+        Route::Nowhere => {}
+        Route::Plain { receiver } => file += &endpoint(receiver, "/hook"),
+        Route::Classified { receiver, plugin } => {
+            file += &endpoint(receiver, "/sms");
+            file += "plugin = \"sms-rules\"\n\n[tenants.bench.plugins.sms-rules]\n";
+            file += &format!("path = {}\n", text(&plugin.display().to_string()));
+        }
+    }
+    file
+}

@@ -1,0 +1,96 @@
+//! The goals: ratios of rows of one repetition, and the median of those over the run.
+
+use crate::figures::{Figures, Repetition, Row, Run};
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+pub(crate) struct Goal {
+    pub(crate) title: &'static str,
+    pub(crate) bound: Bound,
+    pub(crate) unit: &'static str,
+    measured: fn(&Repetition) -> Option<f64>,
+}
+
+impl Goal {
+    pub(crate) fn median(&self, run: &Run) -> Option<f64> {
+        run.median(self.measured)
+    }
+
+    pub(crate) fn is_met(&self, measured: f64) -> bool {
+        match self.bound {
+            Bound::AtLeast(least) => measured >= least,
+            Bound::AtMost(most) => measured <= most,
+        }
+    }
+}
+
+pub(crate) const GOALS: &[Goal] = &[
+    Goal {
+        title: "accept ÷ bare hyper with HMAC",
+        bound: Bound::AtLeast(0.35),
+        unit: "×",
+        measured: |r| rates(r, Row::Accept, Row::BareVerified),
+    },
+    Goal {
+        title: "accept → delivered ÷ prototype",
+        bound: Bound::AtLeast(0.85),
+        unit: "×",
+        measured: |r| rates(r, Row::Deliver, Row::Prototype),
+    },
+    Goal {
+        title: "accept → delivered ÷ bare hyper",
+        bound: Bound::AtLeast(0.23),
+        unit: "×",
+        measured: |r| rates(r, Row::Deliver, Row::Bare),
+    },
+    Goal {
+        title: "with a classify plugin ÷ without",
+        bound: Bound::AtLeast(0.6),
+        unit: "×",
+        measured: |r| rates(r, Row::DeliverClassified, Row::Deliver),
+    },
+    Goal {
+        title: "at half load, accept → delivered, p99",
+        bound: Bound::AtMost(5.0),
+        unit: "ms",
+        measured: |r| Some(r.get(&Row::DeliverHalf)?.p99_us / 1000.0),
+    },
+    Goal {
+        title: "at half load, accept → delivered, the longest",
+        bound: Bound::AtMost(10.0),
+        unit: "ms",
+        measured: |r| Some(r.get(&Row::DeliverHalf)?.max_us / 1000.0),
+    },
+    Goal {
+        title: "at rest, accept → delivered, p50 ÷ (2 round trips + 1 durable write)",
+        bound: Bound::AtMost(1.5),
+        unit: "×",
+        measured: |r| {
+            let floor = 2.0 * r.get(&Row::RoundTripAtRest)?.p50_us + r.get(&Row::DiskAtRest)?.p50_us;
+            ratio(r.get(&Row::DeliverAtRest)?.p50_us, floor)
+        },
+    },
+    Goal {
+        title: "memory at full load",
+        bound: Bound::AtMost(256.0),
+        unit: "MiB",
+        measured: |r| {
+            [Row::Deliver, Row::DeliverClassified].iter().filter_map(|row| r.get(row)?.memory_mib).reduce(f64::max)
+        },
+    },
+];
+
+fn rates(repetition: &Repetition, of: Row, by: Row) -> Option<f64> {
+    let rate = |row| repetition.get(&row).map(|f: &Figures| f.per_second);
+    ratio(rate(of)?, rate(by)?)
+}
+
+fn ratio(of: f64, by: f64) -> Option<f64> {
+    (by > 0.0).then_some(of / by)
+}

@@ -1,0 +1,384 @@
+//! The measuring: each row of a repetition, one after the other, and the check that nothing was lost or sent twice.
+
+use crate::figures::{Figures, Repetition, Row, Run};
+use crate::gateway::{Gateway, Route};
+use crate::latency::Spread;
+use crate::limits::bare::Bare;
+use crate::limits::disk;
+use crate::limits::outbound::{Outbound, Sent};
+use crate::limits::prototype::Prototype;
+use crate::load::{Load, Loaded};
+use crate::process::{self, Server};
+use crate::receiver::Received;
+use crate::role::Role;
+use anyhow::{Context as _, Result, bail};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What a run does.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) repetitions: u32,
+    pub(crate) span: Duration,
+    pub(crate) warm_up: Duration,
+    pub(crate) parts: Vec<Part>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Disk, loopback, bare servers, outbound client, prototype.
+    Limits,
+    /// The gateway without an endpoint.
+    Accept,
+    /// The gateway with the receiver behind it.
+    Deliver,
+    /// The same with a plugin.
+    Classified,
+}
+
+const CONNECTIONS: u32 = 64;
+const BODY_BYTES: usize = 1024;
+const REQUESTS_MAX: u64 = 2_000_000;
+/// For what is measured one at a time, with the machine at rest in between.
+const AT_REST_PER_SECOND: f64 = 50.0;
+/// An event that has not arrived so long after the last one did is lost.
+const ARRIVAL_PATIENCE: Duration = Duration::from_secs(10);
+/// After the last arrival: the gateway writes down what became of it.
+const SETTLING: Duration = Duration::from_millis(100);
+
+const PLUGIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/sms-rules.wasm");
+
+/// How a load is applied.
+#[derive(Clone, Copy)]
+enum Pace {
+    Closed { connections: u32 },
+    Open { per_second: f64 },
+    AtRest,
+}
+
+/// What is measured.
+struct Subject<'a> {
+    row: Row,
+    to: SocketAddr,
+    path: &'a str,
+    pid: Option<u32>,
+    /// Events go on to the receiver, and their arrival is what counts.
+    delivers: bool,
+}
+
+pub(crate) async fn run(plan: &Plan, dir: &Path) -> Run {
+    let mut run = Run::default();
+    for number in 1..=plan.repetitions {
+        let mut session = match Session::start(plan, dir, number).await {
+            Ok(session) => session,
+            Err(e) => {
+                run.faults.push(format!("repetition {number}: {e:#}"));
+                break;
+            }
+        };
+        if let Err(e) = session.all().await {
+            session.fault(format!("{e:#}"));
+        }
+        run.repetitions.push(session.figures);
+        run.faults.extend(session.faults);
+        run.notes.extend(session.notes);
+    }
+    run.notes.sort();
+    run.notes.dedup();
+    run
+}
+
+struct Session<'a> {
+    plan: &'a Plan,
+    dir: &'a Path,
+    number: u32,
+    receiver: Server,
+    /// Events that the receiver must have seen, each once.
+    expected: u64,
+    next_seq: u64,
+    figures: Repetition,
+    faults: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Session<'_> {
+    async fn start<'a>(plan: &'a Plan, dir: &'a Path, number: u32) -> Result<Session<'a>> {
+        Ok(Session {
+            plan,
+            dir,
+            number,
+            receiver: Server::start(&Role::Receiver).await?,
+            expected: 0,
+            next_seq: 0,
+            figures: Repetition::new(),
+            faults: Vec::new(),
+            notes: Vec::new(),
+        })
+    }
+
+    fn fault(&mut self, what: impl std::fmt::Display) {
+        self.faults.push(format!("repetition {}: {what}", self.number));
+    }
+
+    async fn all(&mut self) -> Result<()> {
+        for part in &self.plan.parts {
+            match part {
+                Part::Limits => self.limits().await.context("limits")?,
+                Part::Accept => self.accept().await.context("accept")?,
+                Part::Deliver => self.deliver().await.context("deliver")?,
+                Part::Classified => self.classified().await.context("classified")?,
+            }
+        }
+        let received: Received = self.receiver.ask("tell").await?;
+        if received.unique != self.expected || received.repeated + received.strange > 0 {
+            self.fault(format!(
+                "of {} accepted events {} arrived; {} came again, {} were not ours",
+                self.expected, received.unique, received.repeated, received.strange
+            ));
+        }
+        Ok(())
+    }
+
+    async fn limits(&mut self) -> Result<()> {
+        let span = self.plan.span / 2;
+        let pause = Duration::from_secs_f64(1.0 / AT_REST_PER_SECOND);
+        for (row, pause) in [(Row::Disk, None), (Row::DiskAtRest, Some(pause))] {
+            let dir = self.dir.to_owned();
+            let spread = tokio::task::spawn_blocking(move || disk::measure(&dir, span, pause)).await??;
+            self.figures.insert(row, figures(&spread, span));
+        }
+
+        // The receiver notes these too, as arrivals of what the load sent.
+        let barest = Subject {
+            row: Row::RoundTripAtRest,
+            to: self.receiver.at,
+            path: "/in/receiver",
+            pid: self.receiver.pid(),
+            delivers: false,
+        };
+        let sent = self.measure(&barest, Pace::AtRest).await?;
+        self.expected += sent;
+
+        for (row, bare) in [(Row::Bare, Bare::Unverified), (Row::BareVerified, Bare::Verified)] {
+            let server = Server::start(&Role::Bare(bare)).await?;
+            let subject = Subject { row, to: server.at, path: "/in/bare", pid: server.pid(), delivers: false };
+            self.measure(&subject, Pace::Closed { connections: CONNECTIONS }).await?;
+            server.stop().await?;
+        }
+
+        self.outbound().await?;
+
+        let dir = TempDir::new_in(self.dir)?;
+        let role = Role::Prototype(Prototype { to: self.receiver.at, ledger: dir.path().join("prototype.db") });
+        let server = Server::start(&role).await?;
+        let subject = |row| Subject { row, to: server.at, path: "/in/prototype", pid: server.pid(), delivers: true };
+        self.measure(&subject(Row::Prototype), Pace::Closed { connections: CONNECTIONS }).await?;
+        let half = self.half_of(Row::Prototype)?;
+        self.measure(&subject(Row::PrototypeHalf), half).await?;
+        server.stop().await
+    }
+
+    async fn outbound(&mut self) -> Result<()> {
+        let mut last = None;
+        for span in [self.plan.warm_up, self.plan.span] {
+            let outbound = Outbound {
+                to: self.receiver.at,
+                in_flight: CONNECTIONS,
+                span,
+                body_bytes: BODY_BYTES,
+                first_seq: self.seqs(),
+            };
+            let others = Others::watch([self.receiver.pid()])?;
+            let sent: Sent = process::work(&Role::Outbound(outbound), span).await?;
+            self.expected += sent.latency.count;
+            last = Some((sent, others.percent()?));
+        }
+        let (sent, others) = last.context("nothing was sent")?;
+        let cpu_us = Some(sent.cpu_seconds * 1e6 / count(sent.latency.count));
+        self.figures.insert(
+            Row::Outbound,
+            Figures { cpu_us, others_percent: Some(others), ..figures(&sent.latency, sent.span) },
+        );
+        Ok(())
+    }
+
+    async fn accept(&mut self) -> Result<()> {
+        let dir = TempDir::new_in(self.dir)?;
+        let gateway = Gateway::start(dir.path(), &Route::Nowhere).await?;
+        for (row, connections) in [(Row::Accept, CONNECTIONS), (Row::Accept1, 1), (Row::Accept256, 256)] {
+            self.measure(&subject(&gateway, row, false), Pace::Closed { connections }).await?;
+        }
+        gateway.stop().await
+    }
+
+    async fn deliver(&mut self) -> Result<()> {
+        let dir = TempDir::new_in(self.dir)?;
+        let gateway = Gateway::start(dir.path(), &Route::Plain { receiver: self.receiver.at }).await?;
+        self.measure(&subject(&gateway, Row::DeliverAtRest, true), Pace::AtRest).await?;
+        self.measure(&subject(&gateway, Row::Deliver, true), Pace::Closed { connections: CONNECTIONS }).await?;
+        let half = self.half_of(Row::Deliver)?;
+        self.measure(&subject(&gateway, Row::DeliverHalf, true), half).await?;
+        gateway.stop().await
+    }
+
+    async fn classified(&mut self) -> Result<()> {
+        let plugin = PathBuf::from(PLUGIN);
+        if !plugin.exists() {
+            self.notes.push(format!("not measured, since {PLUGIN} is not there: the rows with a plugin"));
+            return Ok(());
+        }
+        let dir = TempDir::new_in(self.dir)?;
+        let gateway = Gateway::start(dir.path(), &Route::Classified { receiver: self.receiver.at, plugin }).await?;
+        let pace = Pace::Closed { connections: CONNECTIONS };
+        self.measure(&subject(&gateway, Row::DeliverClassified, true), pace).await?;
+        gateway.stop().await
+    }
+
+    fn half_of(&self, row: Row) -> Result<Pace> {
+        let full = self.figures.get(&row).context("nothing to take the half of")?;
+        Ok(Pace::Open { per_second: full.per_second / 2.0 })
+    }
+
+    /// Warms up, measures, checks, and keeps the figures. Gives what was accepted in all.
+    async fn measure(&mut self, subject: &Subject<'_>, pace: Pace) -> Result<u64> {
+        let title = subject.row.title();
+        progress(self.number, self.plan.repetitions, title);
+        let (warm_up, _) = self.load(subject, pace, self.plan.warm_up).await.context(title)?;
+
+        let _: Received = self.receiver.ask("mark").await?;
+        let before = process::usage(subject.pid)?;
+        let others = Others::watch([self.receiver.pid(), subject.pid])?;
+        let (loaded, arrived) = self.load(subject, pace, self.plan.span).await.context(title)?;
+        let after = process::usage(subject.pid)?;
+
+        let spread = if subject.delivers { &arrived.latency } else { &loaded.latency };
+        let span = if subject.delivers {
+            Duration::from_nanos(arrived.last_at_nanos.saturating_sub(loaded.started_at_nanos))
+        } else {
+            loaded.span
+        };
+        let figures = Figures {
+            cpu_us: Some((after.cpu_seconds - before.cpu_seconds) * 1e6 / count(loaded.accepted)),
+            memory_mib: Some(count(after.memory_peak_bytes >> 10) / 1024.0),
+            others_percent: Some(others.percent()?),
+            ..figures(spread, span)
+        };
+        self.figures.insert(subject.row, figures);
+        Ok(warm_up.accepted + loaded.accepted)
+    }
+
+    /// One load, and where events are delivered, the wait until all have arrived.
+    async fn load(&mut self, subject: &Subject<'_>, pace: Pace, span: Duration) -> Result<(Loaded, Received)> {
+        let (connections, rate) = match pace {
+            Pace::Closed { connections } => (connections, None),
+            Pace::Open { per_second } => (CONNECTIONS, Some(per_second)),
+            Pace::AtRest => (1, Some(AT_REST_PER_SECOND)),
+        };
+        let load = Load {
+            to: subject.to,
+            path: subject.path.to_owned(),
+            connections,
+            rate,
+            span,
+            requests_max: REQUESTS_MAX,
+            body_bytes: BODY_BYTES,
+            first_seq: self.seqs(),
+        };
+        let loaded: Loaded = process::work(&Role::Load(load), span).await?;
+        if loaded.duplicates > 0 || loaded.broken > 0 || !loaded.refused.is_empty() {
+            self.fault(format!(
+                "{}: not all were accepted as new: {} were, {} as duplicates; other answers {:?}; {} connections \
+                 broke ({})",
+                subject.row.title(),
+                loaded.accepted,
+                loaded.duplicates,
+                loaded.refused,
+                loaded.broken,
+                loaded.broken_why.as_deref().unwrap_or("none"),
+            ));
+        }
+        if loaded.accepted == 0 {
+            bail!("nothing was accepted");
+        }
+        if !subject.delivers {
+            return Ok((loaded, Received::default()));
+        }
+        self.expected += loaded.accepted;
+        Ok((loaded, self.arrivals().await?))
+    }
+
+    async fn arrivals(&mut self) -> Result<Received> {
+        let (mut arrived, mut since) = (0, Instant::now());
+        loop {
+            let received: Received = self.receiver.ask("tell").await?;
+            if received.unique >= self.expected {
+                tokio::time::sleep(SETTLING).await;
+                return Ok(received);
+            }
+            if received.unique != arrived {
+                (arrived, since) = (received.unique, Instant::now());
+            }
+            if since.elapsed() > ARRIVAL_PATIENCE {
+                bail!("{} accepted events did not arrive", self.expected - received.unique);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn seqs(&mut self) -> u64 {
+        let first = self.next_seq;
+        self.next_seq += REQUESTS_MAX;
+        first
+    }
+}
+
+fn subject(gateway: &Gateway, row: Row, delivers: bool) -> Subject<'static> {
+    Subject { row, to: gateway.ingress, path: Gateway::PATH, pid: gateway.pid(), delivers }
+}
+
+fn figures(spread: &Spread, span: Duration) -> Figures {
+    Figures {
+        per_second: count(spread.count) / span.as_secs_f64(),
+        p50_us: spread.p50_us,
+        p99_us: spread.p99_us,
+        max_us: spread.max_us,
+        ..Figures::default()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a run are far below 2^52")]
+fn count(n: u64) -> f64 {
+    n as f64
+}
+
+/// Watches what the rest of the machine does.
+struct Others {
+    ours: BTreeSet<u32>,
+    start: Instant,
+    used_before: f64,
+}
+
+impl Others {
+    /// `ours` are the processes that run now and at the end; those that start and end in between are known besides.
+    fn watch<const N: usize>(ours: [Option<u32>; N]) -> Result<Others> {
+        let mut others = Others { ours: ours.into_iter().flatten().collect(), start: Instant::now(), used_before: 0.0 };
+        others.used_before = others.used()?;
+        Ok(others)
+    }
+
+    fn used(&self) -> Result<f64> {
+        let ours = self.ours.iter().map(|pid| Ok(process::usage(Some(*pid))?.cpu_seconds)).sum::<Result<f64>>()?;
+        Ok(process::machine_cpu_seconds()? - process::own_cpu_seconds()? - ours)
+    }
+
+    fn percent(&self) -> Result<f64> {
+        Ok(100.0 * (self.used()? - self.used_before).max(0.0) / self.start.elapsed().as_secs_f64())
+    }
+}
+
+fn progress(number: u32, of: u32, title: &str) {
+    eprintln!("{number}/{of}  {title}");
+}
