@@ -134,7 +134,9 @@ fn every_rule_has_its_message() {
         (c(&format!("{HMAC}\nvars = {{ t = 1 }}")), "tenants.a.sources.s.vars.t", "a string"),
         (c(&format!("{HMAC}\ntime = {{ unit = \"s\", tolerance = 1 }}")), "tenants.a.sources.s.time", "needs `var`"),
         (
-            c(&format!("{HMAC}\nvars = {{ t = \"header:T\" }}\ntime = {{ var = \"t\", unit = \"h\", tolerance = 1 }}")),
+            c(&format!(
+                "{HMAC}\nvars = {{ t = \"header:T\" }}\nsigned = \"{{t}}{{body}}\"\ntime = {{ var = \"t\", unit = \"h\", tolerance = 1 }}"
+            )),
             "tenants.a.sources.s.time.unit",
             "\"rfc3339\"",
         ),

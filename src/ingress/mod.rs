@@ -9,11 +9,12 @@ mod routes;
 mod verifier;
 
 pub use routes::{Inlet, Routes};
-pub use verifier::{Admission, ChallengeAnswer, Refusal, Request, Verifier};
+pub use verifier::Verifier;
 
 use crate::clock::Clock;
 use crate::http::{Answer, BodyFault, Budget, Connection, Handler, Problem, collect};
 use crate::ledger::{Accept, Accepted, Ledger, LedgerError, NewDelivery, Slots};
+use crate::verify::{Admission, Refusal, Request};
 use arc_swap::ArcSwap;
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
@@ -75,7 +76,7 @@ impl Ingress {
             Ok(Admission::Event(event)) if is_post => event,
             Ok(Admission::Challenge(challenge)) => {
                 inlet.tally.challenge.increment(1);
-                return Ok(challenge.into_answer());
+                return Ok(verifier::challenge_answer(challenge));
             }
             // Other methods are only for a handshake.
             Ok(Admission::Event(_)) => return Err(Rejection::MethodNotAllowed),
@@ -143,7 +144,9 @@ impl Rejection {
                     .retry_after(wait)
             }
             Rejection::Body(fault) => fault.problem(),
-            Rejection::Refused(refusal) => Problem::new(StatusCode::UNAUTHORIZED, refusal.code, refusal.detail),
+            Rejection::Refused(refusal) => {
+                Problem::new(StatusCode::UNAUTHORIZED, refusal.code.as_str(), refusal.detail)
+            }
             Rejection::KeyReused(first) => Problem::new(
                 StatusCode::CONFLICT,
                 "key_reused",
