@@ -30,3 +30,6 @@ pub use refusal::{CheckStep, Refusal, RefusalCode};
 pub use sign::{SignError, SignRequest};
 pub use source::{Admission, ChallengeAnswer, Request, Source, Step};
 pub use spec::{ChallengeSpec, SchemeSpec, SigSpec, SourceSpec, TimeSpec};
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,8 @@ mod tests {
         for (name, text) in FILES {
             assert!(builtin(name).is_some(), "{name}: {:?}", toml::from_str::<SchemeSpec>(text).err());
             assert!(text.starts_with("# https://"), "{name}");
+            let fields: toml::Table = toml::from_str(text).unwrap();
+            assert!(fields.keys().all(|field| SchemeSpec::FIELDS.contains(&field.as_str())), "{name}");
         }
         assert!(builtin("nothing").is_none());
         assert!(names().is_sorted());

@@ -8,13 +8,12 @@ use super::locator::{Facts, Locator};
 use super::pointer::Pointer;
 use super::producer::{dedup_digest, truncated};
 use super::refusal::{CheckStep, Refusal};
-use super::template::{self, Piece};
+use super::template::{self, Parts, Piece};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use sha2::Digest as _;
-use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
@@ -204,10 +203,10 @@ impl Source {
         }
     }
 
-    /// The dedup key, which never rests on what the signature does not cover alone:
+    /// The dedup key, which never rests alone on what the signature does not cover:
     ///
     /// - an id that is covered: the id;
-    /// - one that is not: the id and the signed content without its timestamp, so that a repetition by the provider
+    /// - one that is not: the id and the signed content but for its timestamp, so that a repetition by the provider
     ///   (signed anew) is still one, and an id cannot be taken for other content;
     /// - none: the signed content with its timestamp, so that a request that is played back is no new event. A token
     ///   signs nothing, and who holds it can write anything: without an id there is no key.
@@ -218,33 +217,37 @@ impl Source {
         facts: &Facts<'_>,
         body_digest: &[u8; 16],
     ) -> Option<Dedup> {
+        let token = alternative.algorithm == Algorithm::Equal;
         let own;
         let id = match &self.dedup {
             DedupRule::Never => return None,
-            DedupRule::Body => None,
-            DedupRule::Scheme => passed.id.as_ref().map(|(id, covered)| (id.as_bytes(), *covered)),
+            DedupRule::Body => Some((&b"body"[..], &body_digest[..], token || alternative.covers_body)),
+            DedupRule::Scheme => passed.id.as_ref().map(|(id, covered)| (&b"id"[..], id.as_bytes(), *covered)),
             DedupRule::At(at) => {
                 own = facts.text_at(at);
-                own.as_ref().map(|id| (id.as_bytes(), alternative.covers_dedup))
+                own.as_ref().map(|id| (&b"id"[..], id.as_bytes(), alternative.covers_dedup))
             }
         };
-        let by_body = matches!(self.dedup, DedupRule::Body);
-        if id.is_none() && !by_body && alternative.algorithm == Algorithm::Equal {
-            return None;
-        }
-        let mut parts: SmallVec<[&[u8]; 8]> = SmallVec::new();
+        let timestamp = alternative.time.as_ref().map(|time| Piece::Var(time.var));
+        let content = |with_timestamp: bool| {
+            // The body goes in as its digest.
+            let keep = |piece: &Piece| *piece != Piece::Body && (with_timestamp || Some(piece) != timestamp.as_ref());
+            let mut parts = template::parts_where(&alternative.signed, facts.request, &passed.values, keep);
+            parts.extend(alternative.covers_body.then_some(&body_digest[..]));
+            parts
+        };
+        let mut parts = Parts::new();
         match id {
-            Some((id, _)) => parts.extend([&b"id"[..], id]),
-            None => parts.push(b"content"),
-        }
-        if id.is_none_or(|(_, covered)| !covered) {
-            let timeless = id.is_some() || by_body;
-            let time = alternative.time.as_ref().map(|time| time.var).filter(|_| timeless);
-            for index in template::variables(&alternative.signed).filter(|index| Some(*index) != time) {
-                // An absent variable is told from an empty one by its place in the list.
-                parts.push(passed.values[index].as_deref().unwrap_or_default());
+            Some((kind, id, true)) => parts.extend([kind, id]),
+            Some((kind, id, false)) => {
+                parts.extend([kind, id]);
+                parts.extend(content(false));
             }
-            parts.push(body_digest);
+            None if token => return None,
+            None => {
+                parts.push(b"content");
+                parts.extend(content(true));
+            }
         }
         let digest = dedup_digest(self.tenant.as_str(), self.name.as_str(), &parts);
         Some(Dedup { digest, window: self.dedup_window })

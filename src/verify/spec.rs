@@ -1,5 +1,6 @@
 //! A source as it is written down: which scheme, and for `custom` the scheme itself as data.
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
@@ -55,6 +56,7 @@ pub struct SchemeSpec {
     pub when: Vec<String>,
     pub challenge: Vec<ChallengeSpec>,
     /// Variants of the scheme. Each takes what it leaves out from the fields above.
+    #[serde(deserialize_with = "alternatives")]
     pub alternatives: Vec<SchemeSpec>,
 }
 
@@ -105,6 +107,24 @@ pub struct ChallengeSpec {
 }
 
 impl SchemeSpec {
+    /// The fields' names as they are written, for telling an unknown one where others may stand beside them.
+    pub const FIELDS: [&str; 14] = [
+        "verify",
+        "key",
+        "key_strip",
+        "sig",
+        "vars",
+        "signed",
+        "time",
+        "require",
+        "id",
+        "id_form",
+        "type",
+        "when",
+        "challenge",
+        "alternatives",
+    ];
+
     /// The alternatives, each complete: what one leaves out is taken from the outer fields.
     pub(super) fn expanded(&self) -> Vec<SchemeSpec> {
         if self.alternatives.is_empty() {
@@ -133,6 +153,19 @@ impl SchemeSpec {
             alternatives: self.alternatives,
         }
     }
+}
+
+/// Alternatives stand for themselves: an unknown field in one is a mistake.
+fn alternatives<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SchemeSpec>, D::Error> {
+    let written = Vec::<serde_json::Map<String, serde_json::Value>>::deserialize(deserializer)?;
+    let read = |fields: serde_json::Map<String, serde_json::Value>| {
+        if let Some(unknown) = fields.keys().find(|field| !SchemeSpec::FIELDS.contains(&field.as_str())) {
+            let known = SchemeSpec::FIELDS.join(", ");
+            return Err(D::Error::custom(format!("unknown field `{unknown}`, expected one of {known}")));
+        }
+        serde_json::from_value(fields.into()).map_err(D::Error::custom)
+    };
+    written.into_iter().map(read).collect()
 }
 
 /// A text, or a list of texts.

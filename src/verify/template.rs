@@ -84,31 +84,42 @@ pub(super) fn parse(text: &str, resolve: &mut dyn FnMut(&str) -> Result<Piece, S
 
 /// Renders `pieces` for one request.
 pub(super) fn parts<'a>(pieces: &'a [Piece], request: Request<'a>, values: &'a Values<'_>) -> Parts<'a> {
+    parts_where(pieces, request, values, |_| true)
+}
+
+/// Renders those of `pieces` that are to be kept.
+pub(super) fn parts_where<'a>(
+    pieces: &'a [Piece],
+    request: Request<'a>,
+    values: &'a Values<'_>,
+    keep: impl Fn(&Piece) -> bool,
+) -> Parts<'a> {
     let mut parts = Parts::new();
-    append(pieces, request, values, &mut parts);
+    for piece in pieces {
+        if let Piece::Group(group) = piece {
+            let absent = |i: usize| values.get(i).is_none_or(Option::is_none);
+            if !variables(group).any(absent) {
+                parts.extend(group.iter().filter(|piece| keep(piece)).filter_map(|piece| part(piece, request, values)));
+            }
+        } else if keep(piece) {
+            parts.extend(part(piece, request, values));
+        }
+    }
     parts
 }
 
-fn append<'a>(pieces: &'a [Piece], request: Request<'a>, values: &'a Values<'_>, parts: &mut Parts<'a>) {
-    for piece in pieces {
-        match piece {
-            Piece::Literal(bytes) => parts.push(bytes),
-            Piece::Body => parts.push(request.body),
-            Piece::Method => parts.push(request.method.as_str().as_bytes()),
-            Piece::Url => parts.push(request.url.as_bytes()),
-            Piece::UrlWithoutQuery => parts.push(url_without_query(request.url).as_bytes()),
-            Piece::Path => parts.push(url_path(request.url).as_bytes()),
-            Piece::Query => parts.push(url_query(request.url).as_bytes()),
-            Piece::Var(index) => parts.extend(values.get(*index).and_then(Option::as_deref)),
-            Piece::Group(group) => {
-                let absent = |i: usize| values.get(i).is_none_or(Option::is_none);
-                if !variables(group).any(absent) {
-                    append(group, request, values, parts);
-                }
-            }
-            // Answers alone have these, and render them as text.
-            Piece::Place(_) => {}
-        }
+fn part<'a>(piece: &'a Piece, request: Request<'a>, values: &'a Values<'_>) -> Option<&'a [u8]> {
+    match piece {
+        Piece::Literal(bytes) => Some(bytes),
+        Piece::Body => Some(request.body),
+        Piece::Method => Some(request.method.as_str().as_bytes()),
+        Piece::Url => Some(request.url.as_bytes()),
+        Piece::UrlWithoutQuery => Some(url_without_query(request.url).as_bytes()),
+        Piece::Path => Some(url_path(request.url).as_bytes()),
+        Piece::Query => Some(url_query(request.url).as_bytes()),
+        Piece::Var(index) => values.get(*index)?.as_deref(),
+        // Groups do not nest, and only answers, which are rendered as text, hold places.
+        Piece::Group(_) | Piece::Place(_) => None,
     }
 }
 
