@@ -2,9 +2,10 @@
 
 use crate::server::{OK, Scripted, Server, answered, failed, post, refused};
 use hookgate::delivery::{Phase, TransportKind};
-use hookgate::egress::{Client, Resolver, Settings, SystemResolver, Unresolved};
-use std::net::IpAddr;
-use std::sync::Arc;
+use hookgate::egress::{Client, Guard, Resolver, Settings, SystemResolver, Unresolved};
+use proptest::prelude::*;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 fn client(allow: &[String], resolver: Arc<dyn Resolver>) -> Client {
@@ -211,6 +212,67 @@ async fn the_system_resolver_knows_a_name_of_the_machine() {
     // From the hosts file, so without a network.
     let found = SystemResolver::new().lookup("localhost").await.unwrap();
     assert!(!found.is_empty() && found.iter().all(IpAddr::is_loopback), "{found:?}");
+}
+
+#[tokio::test]
+async fn ipv6_receivers() {
+    // Only where the machine has the protocol.
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return;
+    }
+    let server = Server::start_at("[::1]:0".parse().unwrap(), |mut peer| async move {
+        while peer.request().await.is_some() {
+            peer.say(OK).await;
+        }
+    })
+    .await;
+    let client = server.client();
+    for nth in 0..2 {
+        assert_eq!(answered(&client, server.post()).await.timings.reused, nth > 0);
+    }
+    assert!(server.requests()[0].contains(&format!("host: [::1]:{}\r\n", server.addr.port())));
+    let (reason, _) = refused(&client, post("http://[::1]:9/")).await;
+    assert_eq!(reason, "policy");
+}
+
+proptest! {
+    /// Run only for what the guard denies: anything else would be dialled.
+    #[test]
+    fn whatever_the_guard_denies_is_refused_by_name_and_by_literal(
+        ip in prop_oneof![
+            any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from_bits(bits))),
+            any::<u128>().prop_map(|bits| IpAddr::from(Ipv6Addr::from_bits(bits))),
+            (0u32..1 << 24).prop_map(|low| IpAddr::from(Ipv4Addr::from_bits(0x7f00_0000 | low))),
+            any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from_bits(bits).to_ipv6_mapped())),
+        ],
+    ) {
+        let guard = Guard::new(&Settings::default());
+        prop_assume!(guard.judge(SocketAddr::new(ip, 443)).is_err());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let literal = match ip {
+            IpAddr::V4(ip) => format!("https://{ip}/"),
+            IpAddr::V6(ip) => format!("https://[{ip}]/"),
+        };
+        runtime.block_on(async {
+            let client = CLIENT.get_or_init(|| Client::with_resolver(&Settings::default(), Arc::new(Last)).unwrap());
+            *LAST.lock().unwrap() = ip;
+            assert_eq!(refused(client, post("https://receiver.example/")).await.0, "policy");
+            assert_eq!(refused(client, post(&literal)).await.0, "policy");
+        });
+    }
+}
+
+/// One client for all cases of the property: building one reads the machine's certificates.
+static CLIENT: OnceLock<Client> = OnceLock::new();
+static LAST: Mutex<IpAddr> = Mutex::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+
+struct Last;
+
+#[async_trait::async_trait]
+impl Resolver for Last {
+    async fn lookup(&self, _name: &str) -> Result<Vec<IpAddr>, Unresolved> {
+        Ok(vec![*LAST.lock().unwrap()])
+    }
 }
 
 #[test]

@@ -104,6 +104,39 @@ async fn an_orderly_close_costs_no_delivery() {
 }
 
 #[tokio::test]
+async fn a_close_that_the_runtime_has_not_noticed_is_seen() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (closed, wait_closed) = std::sync::mpsc::channel();
+    let (taken, wait_taken) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"hello") {
+                let mut piece = [0; 1024];
+                let n = stream.read(&mut piece).unwrap();
+                request.extend_from_slice(&piece[..n]);
+            }
+            stream.write_all(OK).unwrap();
+            wait_taken.recv().unwrap();
+            drop(stream);
+            closed.send(()).unwrap();
+        }
+    });
+    let allow = vec![format!("127.0.0.1/32:{}", addr.port()).parse().unwrap()];
+    let client = Client::new(&Settings { allow, ..Settings::default() }).unwrap();
+    for _ in 0..20 {
+        let answer = answered(&client, post(&format!("http://{addr}/"))).await;
+        assert!(!answer.timings.reused);
+        taken.send(()).unwrap();
+        // Blocks the runtime of this test on purpose: it cannot look at the socket before the next send.
+        wait_closed.recv().unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_reused_connection_that_breaks_after_the_request_is_not_tried_again() {
     let server = Server::start(|mut peer| async move {
         peer.request().await;
@@ -217,4 +250,15 @@ async fn what_waits_too_long_is_closed_unasked() {
     answered(&client, server.post()).await;
     drop(client);
     until("a dropped client keeps nothing open", || server.closed() == 2).await;
+}
+
+#[tokio::test]
+async fn a_switch_of_protocols_is_an_answer_and_the_end() {
+    let server =
+        Server::answering("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").await;
+    let client = server.client();
+    for nth in 1..=2 {
+        assert_eq!(answered(&client, server.post()).await.status, 101);
+        assert_eq!(server.connections(), nth);
+    }
 }

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -18,6 +20,12 @@ pub(crate) struct Journal {
     connections: AtomicUsize,
     closed: AtomicUsize,
     requests: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Journal {
+    pub(crate) fn close(&self) {
+        self.closed.fetch_add(1, SeqCst);
+    }
 }
 
 pub(crate) struct Server {
@@ -56,7 +64,7 @@ impl Server {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let nth = kept.connections.fetch_add(1, SeqCst);
-                tokio::spawn(script(Peer::new(stream, nth, Arc::clone(&kept))));
+                tokio::spawn(script(Peer { stream, nth, journal: Arc::clone(&kept), buffer: Vec::new() }));
             }
         });
         Server { addr, journal }
@@ -71,7 +79,7 @@ impl Server {
                 while peer.request().await.is_some() {
                     peer.say(&answer).await;
                 }
-                peer.journal.closed.fetch_add(1, SeqCst);
+                peer.journal.close();
             }
         })
         .await
@@ -93,7 +101,8 @@ impl Server {
 
     /// An allow rule for this server alone.
     pub(crate) fn rule(&self) -> String {
-        format!("{}/32:{}", self.addr.ip(), self.addr.port())
+        let (ip, port) = (self.addr.ip(), self.addr.port());
+        if ip.is_ipv4() { format!("{ip}/32:{port}") } else { format!("[{ip}/128]:{port}") }
     }
 
     /// A client that may reach this server.
@@ -113,10 +122,6 @@ impl Server {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
-    pub(crate) fn new(stream: S, nth: usize, journal: Arc<Journal>) -> Self {
-        Peer { stream, nth, journal, buffer: Vec::new() }
-    }
-
     /// Reads one whole request and notes it; `None` when the client has closed.
     pub(crate) async fn request(&mut self) -> Option<Vec<u8>> {
         loop {
@@ -145,20 +150,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     /// Says the same until the client has closed.
     pub(crate) async fn say_forever(&mut self, bytes: &[u8]) {
         while self.stream.write_all(bytes).await.is_ok() {}
-        self.journal.closed.fetch_add(1, SeqCst);
+        self.journal.close();
     }
 
     /// Keeps silent until the client has closed.
     pub(crate) async fn hold(mut self) {
         while self.stream.read_buf(&mut self.buffer).await.is_ok_and(|n| n > 0) {}
-        self.journal.closed.fetch_add(1, SeqCst);
+        self.journal.close();
     }
 }
 
 impl Peer {
+    /// The same connection after a handshake; `None` when the client refuses it.
+    pub(crate) async fn secured(self, acceptor: &TlsAcceptor) -> Option<Peer<TlsStream<TcpStream>>> {
+        let tls = acceptor.accept(self.stream).await.ok()?;
+        Some(Peer { stream: tls, nth: self.nth, journal: self.journal, buffer: self.buffer })
+    }
+
     pub(crate) fn close(self) {
         drop(self.stream);
-        self.journal.closed.fetch_add(1, SeqCst);
+        self.journal.close();
     }
 
     /// Closes with a reset instead of an orderly end.

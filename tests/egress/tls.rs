@@ -1,12 +1,13 @@
 //! TLS that is not right is a failure of kind `tls`, before any byte of the request.
 
-use crate::server::{OK, Peer, Scripted, Server, answered, failed, post, until};
+use crate::server::{OK, Scripted, Server, answered, failed, post, until};
 use hookgate::delivery::{Phase, TransportKind};
 use hookgate::egress::{Client, Error, Settings};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio_rustls::TlsAcceptor;
 
 const NAME: &str = "receiver.example";
@@ -52,9 +53,7 @@ async fn serve(acceptor: TlsAcceptor) -> Server {
     Server::start(move |peer| {
         let acceptor = acceptor.clone();
         async move {
-            let Peer { stream, nth, journal, .. } = peer;
-            let Ok(tls) = acceptor.accept(stream).await else { return };
-            let mut peer = Peer::new(tls, nth, journal);
+            let Some(mut peer) = peer.secured(&acceptor).await else { return };
             while peer.request().await.is_some() {
                 peer.say(OK).await;
             }
@@ -88,6 +87,36 @@ async fn a_good_certificate() {
         assert_eq!(answer.timings.tls.is_some(), nth == 0);
     }
     assert_eq!((server.connections(), server.requests().len()), (1, 5), "kept over TLS too");
+}
+
+#[tokio::test]
+async fn secured_connections_closed_meanwhile_are_replaced() {
+    let authority = Authority::new("one");
+    let acceptor = authority.acceptor(&[NAME], |_| ());
+    for orderly in [true, false] {
+        let acceptor = acceptor.clone();
+        let server = Server::start(move |peer| {
+            let acceptor = acceptor.clone();
+            async move {
+                let mut peer = peer.secured(&acceptor).await.unwrap();
+                peer.request().await;
+                peer.say(OK).await;
+                if orderly {
+                    peer.stream.shutdown().await.unwrap();
+                }
+                let journal = Arc::clone(&peer.journal);
+                drop(peer);
+                journal.close();
+            }
+        })
+        .await;
+        let client = client(&server, &[&authority]);
+        for nth in 1..=20 {
+            assert_eq!(answered(&client, post(&url(&server))).await.status, 200);
+            until("the receiver closes", || server.closed() == nth).await;
+        }
+        assert_eq!((server.connections(), server.requests().len()), (20, 20));
+    }
 }
 
 #[tokio::test]
