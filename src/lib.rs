@@ -1,5 +1,6 @@
 //! hookgate: a webhook gateway. The rooms and the walls between them are described in `ARCHITECTURE.md`.
 
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod delivery;
