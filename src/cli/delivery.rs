@@ -1,0 +1,335 @@
+//! `hookgate delivery …`.
+
+use super::output::{Column, text};
+use super::{Client, Consent, Context, Exit, Failure, Format, Output};
+use crate::clock::Timestamp;
+use crate::config::show_duration;
+use crate::delivery::DeliveryState;
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is sent as a payload is at most what ingress takes at most.
+const PAYLOAD_BYTES_MAX: u64 = 25 << 20;
+
+/// Deliveries: the log, one with its attempts, and what can be done with it
+#[derive(clap::Subcommand, Debug)]
+pub(super) enum Delivery {
+    /// The newest deliveries
+    List {
+        #[command(flatten)]
+        filter: Box<Filter>,
+        /// At most so many
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// One delivery and its attempts
+    Get { id: String },
+    /// Send a dead letter again: a fresh budget, the same id
+    Redrive {
+        id: String,
+        /// Why, for the record
+        #[arg(long)]
+        note: Option<String>,
+        /// A corrected payload, as JSON
+        #[arg(long, value_name = "JSON", conflicts_with = "file")]
+        payload: Option<String>,
+        /// A corrected payload, as JSON from a file or `-`
+        #[arg(short, long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Give up a delivery that has not ended
+    Cancel {
+        id: String,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Close a dead letter without a send
+    Resolve {
+        id: String,
+        /// What a person found out
+        #[arg(long = "as", value_name = "RESULT")]
+        found: Found,
+        /// How, for the record
+        #[arg(long)]
+        note: Option<String>,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+/// Whether the receiver has it.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub(super) enum Found {
+    #[value(name = "sent")]
+    Sent,
+    #[value(name = "not_sent", alias = "not-sent")]
+    NotSent,
+}
+
+/// Which deliveries.
+#[derive(clap::Args, Debug, Default, Clone)]
+pub(super) struct Filter {
+    /// Only in this state
+    #[arg(long, value_parser = state)]
+    state: Option<String>,
+    /// Only for this endpoint
+    #[arg(long)]
+    endpoint: Option<String>,
+    /// Only from this source
+    #[arg(long)]
+    source: Option<String>,
+    /// Only of events of this type
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+    /// Only with this logical key
+    #[arg(long)]
+    key: Option<String>,
+    /// Only of this event
+    #[arg(long)]
+    event: Option<String>,
+    /// Only with this reason
+    #[arg(long)]
+    reason: Option<String>,
+    /// Only with this last HTTP status
+    #[arg(long)]
+    status: Option<u16>,
+    /// Only made at or after this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only made before this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only those that match this text
+    #[arg(long, value_name = "TEXT")]
+    q: Option<String>,
+}
+
+fn state(text: &str) -> Result<String, String> {
+    let names = DeliveryState::ALL.map(DeliveryState::as_str).join(", ");
+    DeliveryState::parse(text).map(|s| s.as_str().to_owned()).ok_or_else(|| format!("write one of {names}"))
+}
+
+impl Filter {
+    pub(super) fn query(self) -> Vec<(&'static str, String)> {
+        let all = [
+            ("state", self.state),
+            ("endpoint", self.endpoint),
+            ("source", self.source),
+            ("type", self.event_type),
+            ("key", self.key),
+            ("event", self.event),
+            ("reason", self.reason),
+            ("status", self.status.map(|s| s.to_string())),
+            ("since", self.since),
+            ("until", self.until),
+            ("q", self.q),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+pub(super) const COLUMNS: [Column; 8] = [
+    ("DELIVERY", |row| text(&row["id"])),
+    ("STATE", |row| text(&row["state"])),
+    ("TYPE", |row| text(&row["event_type"])),
+    ("ENDPOINT", |row| text(&row["endpoint"])),
+    ("TRIES", |row| text(&row["attempt_count"])),
+    ("STATUS", |row| text(&row["last_status"])),
+    ("REASON", |row| text(&row["reason"])),
+    ("CREATED", |row| text(&row["created_at"])),
+];
+
+const FIELDS: [&str; 17] = [
+    "id",
+    "event",
+    "event_type",
+    "key",
+    "source",
+    "endpoint",
+    "host",
+    "state",
+    "reason",
+    "reference",
+    "generation",
+    "revision",
+    "created_at",
+    "due_at",
+    "finished_at",
+    "expires_at",
+    "deadline",
+];
+
+pub(super) async fn run(verb: Delivery, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let mut client = Client::new(context)?;
+    match verb {
+        Delivery::List { filter, limit } => {
+            let path = client.in_tenant(&["deliveries"]).await?;
+            let list = client.list(&path, &filter.query(), limit).await?;
+            context.output.list(&list, &COLUMNS, "id")?;
+        }
+        Delivery::Get { id } => {
+            let path = client.in_tenant(&["deliveries", &id]).await?;
+            let delivery = client.get(&path, &[]).await?;
+            context.output.one(&delivery, &FIELDS, "id")?;
+            if context.output.format == Format::Table {
+                waterfall(&mut context.output, &delivery)?;
+            }
+        }
+        Delivery::Redrive { id, note, payload: written, file } => {
+            let corrected = match (written, file) {
+                (Some(written), _) => Some(payload(&written)?),
+                (None, Some(file)) => Some(payload(&String::from_utf8_lossy(&bytes_of(&file, context)?))?),
+                (None, None) => None,
+            };
+            act(&mut client, &mut context.output, &id, "redrive", &body(note, corrected)).await?;
+        }
+        Delivery::Cancel { id, yes } => {
+            context.output.confirm(&format!("Cancel {id}? It is never sent then."), yes.into())?;
+            act(&mut client, &mut context.output, &id, "cancel", &json!({})).await?;
+        }
+        Delivery::Resolve { id, found, note, yes } => {
+            context.output.confirm(&format!("Resolve {id}? It cannot be redriven then."), Consent::from(yes))?;
+            let found = match found {
+                Found::Sent => "sent",
+                Found::NotSent => "not_sent",
+            };
+            let mut body = body(note, None);
+            body["as"] = json!(found);
+            act(&mut client, &mut context.output, &id, "resolve", &body).await?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) fn body(note: Option<String>, payload: Option<Value>) -> Value {
+    let mut body = json!({});
+    if let Some(note) = note {
+        body["note"] = json!(note);
+    }
+    if let Some(payload) = payload {
+        body["payload"] = payload;
+    }
+    body
+}
+
+/// One verb on one delivery; says how the delivery stands then.
+pub(super) async fn act(
+    client: &mut Client,
+    output: &mut Output<'_>,
+    id: &str,
+    verb: &str,
+    body: &Value,
+) -> Result<(), Failure> {
+    let path = client.in_tenant(&["deliveries", id, verb]).await?;
+    let answer = client.post(&path, body).await?;
+    match output.format {
+        Format::Json => output.document(&answer),
+        Format::Quiet => output.line(id),
+        Format::Table => {
+            let state = text(&answer["state"]);
+            output.line(&format!("{id}  {}", if state.is_empty() { verb } else { &state }))
+        }
+    }
+}
+
+/// A payload as it is written on the command line.
+pub(super) fn payload(text: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text)
+        .map_err(|e| Failure::usage(format!("the payload is not JSON: {e}"), "quote it for the shell: '{\"a\":1}'"))
+}
+
+/// A file's bytes, or those of standard input for `-`.
+pub(super) fn bytes_of(file: &Path, context: &mut Context<'_>) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let limit = PAYLOAD_BYTES_MAX + 1;
+    let read = if file == Path::new("-") {
+        (&mut *context.output.streams.input).take(limit).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(file).and_then(|f| f.take(limit).read_to_end(&mut bytes))
+    };
+    let named = file.display();
+    read.map_err(|e| Failure::usage(format!("`{named}` cannot be read: {e}"), "check the path"))?;
+    if bytes.len() as u64 > PAYLOAD_BYTES_MAX {
+        return Err(Failure::usage(format!("`{named}` is larger than 25 MiB"), "no event is larger"));
+    }
+    Ok(bytes)
+}
+
+/// The attempts in their order: when each began after the first, and how long it took beside the longest.
+fn waterfall(output: &mut Output<'_>, delivery: &Value) -> Result<(), Failure> {
+    let attempts = delivery["attempts"].as_array().map_or(&[][..], Vec::as_slice);
+    if attempts.is_empty() {
+        return Ok(());
+    }
+    let began = |a: &Value| a["started_at"].as_str().and_then(Timestamp::parse_rfc3339);
+    let first = attempts.iter().filter_map(began).min();
+    let took = |a: &Value| a["duration_ms"].as_u64().unwrap_or(0);
+    let longest = attempts.iter().map(took).max().unwrap_or(0);
+    let row = |a: &Value| {
+        let offset = match (began(a), first) {
+            (Some(at), Some(first)) => format!("+{}", rounded(at.since(first))),
+            (Some(_) | None, _) => String::new(),
+        };
+        vec![
+            text(&a["number"]),
+            text(&a["generation"]),
+            offset,
+            bar(took(a), longest),
+            format!("{}ms", took(a)),
+            text(&a["outcome"]),
+            text(&a["status"]),
+            text(&a["verdict"]),
+            text(&a["reason"]),
+            text(&a["disposition"]),
+            text(&a["next_at"]),
+        ]
+    };
+    let headings = vec!["#", "GEN", "BEGAN", "", "TOOK", "OUTCOME", "STATUS", "VERDICT", "REASON", "THEN", "NEXT"];
+    let rows = attempts.iter().map(row).collect();
+    output.line("")?;
+    output.table(headings, rows)
+}
+
+/// A span in the unit that suits its size.
+fn rounded(span: Duration) -> String {
+    let unit = match span.as_secs() {
+        0..60 => return format!("{}.{:01}s", span.as_secs(), span.subsec_millis() / 100),
+        60..3_600 => 1,
+        3_600..86_400 => 60,
+        _ => 3_600,
+    };
+    let whole = span.as_secs() / unit * unit;
+    let parts = [(whole / 86_400, "d"), (whole / 3_600 % 24, "h"), (whole / 60 % 60, "m"), (whole % 60, "s")];
+    let text: String = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
+    if text.is_empty() { show_duration(span) } else { text }
+}
+
+const BAR: u64 = 12;
+
+fn bar(part: u64, whole: u64) -> String {
+    let cells = (part * BAR).checked_div(whole).unwrap_or(0).max(1);
+    "▇".repeat(usize::try_from(cells).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_short_to_read() {
+        for (secs, text) in [(0, "0.0s"), (59, "59.0s"), (61, "1m1s"), (3_700, "1h1m"), (90_061, "1d1h")] {
+            assert_eq!(rounded(Duration::from_secs(secs)), text);
+        }
+    }
+
+    #[test]
+    fn bars_end_at_the_longest() {
+        assert_eq!((bar(0, 0).chars().count(), bar(0, 9).chars().count()), (1, 1));
+        assert_eq!((bar(5, 10).chars().count(), bar(10, 10).chars().count()), (6, 12));
+    }
+}

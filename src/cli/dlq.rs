@@ -1,0 +1,90 @@
+//! `hookgate dlq …`.
+
+use super::delivery::{COLUMNS, Filter, act, body};
+use super::output::{Column, text};
+use super::{Client, Context, Exit, Failure};
+
+/// Dead letters: what is in the DLQ, in groups, and out of it again
+#[derive(clap::Subcommand, Debug)]
+pub(super) enum Dlq {
+    /// The newest dead letters
+    List {
+        #[command(flatten)]
+        filter: Box<Filter>,
+        /// At most so many
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// Dead letters by host, status and reason
+    Groups,
+    /// Send dead letters again, one by one
+    Redrive {
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+        /// Why, for the record
+        #[arg(long)]
+        note: Option<String>,
+    },
+}
+
+const GROUPS: [Column; 6] = [
+    ("COUNT", |row| text(&row["count"])),
+    ("HOST", |row| text(&row["host"])),
+    ("STATUS", |row| text(&row["status"])),
+    ("REASON", |row| text(&row["reason"])),
+    ("OLDEST", |row| text(&row["oldest_at"])),
+    ("SAMPLE", |row| text(&row["sample"])),
+];
+
+pub(super) async fn run(verb: Dlq, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let mut client = Client::new(context)?;
+    match verb {
+        Dlq::List { filter, limit } => {
+            let path = client.in_tenant(&["dlq"]).await?;
+            let list = client.list(&path, &filter.query(), limit).await?;
+            context.output.list(&list, &COLUMNS, "id")?;
+            Ok(Exit::Done)
+        }
+        Dlq::Groups => {
+            let path = client.in_tenant(&["dlq", "groups"]).await?;
+            context.output.list(&client.get(&path, &[]).await?, &GROUPS, "sample")?;
+            Ok(Exit::Done)
+        }
+        Dlq::Redrive { ids, note } => redrive(&mut client, context, &ids, note).await,
+    }
+}
+
+/// Goes on after a refusal of one; stops when the server is gone or forbids it, since all others would fare alike.
+async fn redrive(
+    client: &mut Client,
+    context: &mut Context<'_>,
+    ids: &[String],
+    note: Option<String>,
+) -> Result<Exit, Failure> {
+    let body = body(note, None);
+    let mut done = 0;
+    let mut first = None;
+    for id in ids {
+        match act(client, &mut context.output, id, "redrive", &body).await {
+            Ok(()) => done += 1,
+            Err(failure) => {
+                let over = matches!(failure.exit, Exit::Unreachable | Exit::NotAllowed);
+                if ids.len() > 1 {
+                    let _ = writeln!(context.output.streams.err, "error: {id}: {failure}");
+                }
+                first.get_or_insert(failure);
+                if over {
+                    break;
+                }
+            }
+        }
+    }
+    match first {
+        None => Ok(Exit::Done),
+        Some(failure) if done == 0 => Err(failure),
+        Some(_) => {
+            context.output.say(&format!("{done} of {} redriven", ids.len()));
+            Ok(Exit::Partly)
+        }
+    }
+}

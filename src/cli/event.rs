@@ -1,0 +1,153 @@
+//! `hookgate event …`.
+
+use super::delivery::payload;
+use super::output::{Column, plain, text};
+use super::{Client, Context, Exit, Failure, Format};
+use base64::Engine as _;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Events: what was accepted, and publishing one
+#[derive(clap::Subcommand, Debug)]
+pub(super) enum Event {
+    /// The newest events
+    List {
+        /// Only those from this source
+        #[arg(long)]
+        source: Option<String>,
+        /// Only those of this type
+        #[arg(long = "type", value_name = "TYPE")]
+        event_type: Option<String>,
+        /// Only those with this logical key
+        #[arg(long)]
+        key: Option<String>,
+        /// At most so many
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// One event, without its body
+    Get { id: String },
+    /// The body, byte for byte (on a terminal: as text)
+    Body { id: String },
+    /// Publish an event
+    Publish(Publish),
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Publish {
+    /// The event's type
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: String,
+    /// The logical key: published twice, it is one event
+    #[arg(long)]
+    key: Option<String>,
+    /// The body, as JSON
+    #[arg(long, value_name = "JSON", conflicts_with = "file", required_unless_present = "file")]
+    payload: Option<String>,
+    /// The body, from a file or `-`, byte for byte
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// What the file holds [default: application/json if it is JSON, else application/octet-stream]
+    #[arg(long, value_name = "TYPE", requires = "file")]
+    content_type: Option<String>,
+    /// Not before so long, e.g. 30s
+    #[arg(long, value_name = "DURATION", conflicts_with = "deliver_at")]
+    delay: Option<String>,
+    /// Not before this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    deliver_at: Option<String>,
+    /// Not after this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    expires_at: Option<String>,
+}
+
+const COLUMNS: [Column; 5] = [
+    ("EVENT", |row| text(&row["id"])),
+    ("TYPE", |row| text(&row["event_type"])),
+    ("SOURCE", |row| text(&row["source"])),
+    ("KEY", |row| text(&row["key"])),
+    ("RECEIVED", |row| text(&row["received_at"])),
+];
+
+const FIELDS: [&str; 10] = [
+    "id",
+    "event_type",
+    "source",
+    "key",
+    "provider_id",
+    "content_type",
+    "body_bytes",
+    "received_at",
+    "expires_at",
+    "deliveries",
+];
+
+pub(super) async fn run(verb: Event, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let mut client = Client::new(context)?;
+    let output = &mut context.output;
+    match verb {
+        Event::List { source, event_type, key, limit } => {
+            let filters = [("source", source), ("type", event_type), ("key", key)];
+            let query: Vec<_> = filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+            let path = client.in_tenant(&["events"]).await?;
+            output.list(&client.list(&path, &query, limit).await?, &COLUMNS, "id")?;
+        }
+        Event::Get { id } => {
+            let path = client.in_tenant(&["events", &id]).await?;
+            output.one(&client.get(&path, &[]).await?, &FIELDS, "id")?;
+        }
+        Event::Body { id } => {
+            let path = client.in_tenant(&["events", &id, "body"]).await?;
+            let body = client.bytes(&path).await?;
+            if output.streams.out_is_terminal {
+                for line in String::from_utf8_lossy(&body).lines() {
+                    output.line(&plain(line))?;
+                }
+            } else {
+                output.streams.out.write_all(&body)?;
+            }
+        }
+        Event::Publish(publish) => {
+            let body = publication(&publish, context)?;
+            let path = client.in_tenant(&["events"]).await?;
+            let answer = client.post(&path, &body).await?;
+            let output = &mut context.output;
+            match output.format {
+                Format::Json => output.document(&answer)?,
+                Format::Table | Format::Quiet => output.line(&text(&answer["event"]))?,
+            }
+            if answer["duplicate"] == json!(true) {
+                output.say("the key was published before: nothing new was made");
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn publication(publish: &Publish, context: &mut Context<'_>) -> Result<Value, Failure> {
+    let mut body = json!({ "type": publish.event_type });
+    let optional = [
+        ("key", &publish.key),
+        ("delay", &publish.delay),
+        ("deliver_at", &publish.deliver_at),
+        ("expires_at", &publish.expires_at),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            body[name] = json!(value);
+        }
+    }
+    match &publish.file {
+        None => body["payload"] = payload(publish.payload.as_deref().unwrap_or_default())?,
+        Some(file) => {
+            let bytes = super::delivery::bytes_of(file, context)?;
+            let guessed = || {
+                let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok();
+                if is_json { "application/json" } else { "application/octet-stream" }.to_owned()
+            };
+            body["content_type"] = json!(publish.content_type.clone().unwrap_or_else(guessed));
+            body["body_base64"] = json!(base64::engine::general_purpose::STANDARD.encode(&bytes));
+        }
+    }
+    Ok(body)
+}

@@ -1,0 +1,581 @@
+//! The command line from outside: golden help, exit codes, and every client command against a small server.
+
+use super::*;
+use crate::config::Env;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// What a command line left behind.
+#[derive(Debug)]
+struct Ran {
+    exit: Exit,
+    out: String,
+    err: String,
+}
+
+/// How the streams look to the command.
+#[derive(Clone, Copy, Default)]
+struct Around<'a> {
+    terminal: bool,
+    input: &'a str,
+}
+
+fn run_in(around: Around<'_>, env: &[(&str, &str)], args: &[&str]) -> Ran {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut input = around.input.as_bytes();
+    let streams = Streams {
+        out: &mut out,
+        err: &mut err,
+        input: &mut input,
+        out_is_terminal: around.terminal,
+        input_is_terminal: around.terminal,
+        colour: false,
+        width: around.terminal.then_some(120),
+    };
+    let args = std::iter::once("hookgate").chain(args.iter().copied()).map(OsString::from);
+    let exit = main(args, Env::from_pairs(env.iter().copied()), streams);
+    Ran { exit, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
+}
+
+fn run(env: &[(&str, &str)], args: &[&str]) -> Ran {
+    run_in(Around::default(), env, args)
+}
+
+/// One request as it arrived.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    line: String,
+    token: String,
+    body: Value,
+}
+
+type Answers = fn(&str) -> (u16, String);
+
+/// An admin API that answers by table and remembers what it was asked.
+struct Server {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Server {
+    fn start(answers: Answers) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let log = Arc::clone(&seen);
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let log = Arc::clone(&log);
+                let service = service_fn(move |request| answer(request, Arc::clone(&log), answers));
+                tokio::spawn(
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+                );
+            }
+        });
+        Server { address, seen, _runtime: runtime }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.run_in(Around::default(), args)
+    }
+
+    fn run_in(&self, around: Around<'_>, args: &[&str]) -> Ran {
+        let env =
+            [("HOOKGATE_URL", self.url()), ("HOOKGATE_TOKEN", "t0ken".into()), ("HOOKGATE_TENANT", "acme".into())];
+        run_in(around, &env.each_ref().map(|(k, v)| (*k, v.as_str())), args)
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.seen.lock().unwrap().iter().map(|seen| seen.line.clone()).collect()
+    }
+
+    fn last(&self) -> Seen {
+        self.seen.lock().unwrap().last().unwrap().clone()
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    log: Arc<Mutex<Vec<Seen>>>,
+    answers: Answers,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let line = format!("{} {}", head.method, head.uri);
+    let token = head.headers.get("authorization").map_or("", |v| v.to_str().unwrap()).to_owned();
+    let body = body.collect().await.unwrap().to_bytes();
+    let (status, text) = answers(&line);
+    log.lock().unwrap().push(Seen { line, token, body: serde_json::from_slice(&body).unwrap_or_default() });
+    Ok(Response::builder().status(status).body(Full::new(text.into())).unwrap())
+}
+
+const T: &str = "/v1/tenants/acme";
+
+fn delivery(id: &str, state: &str) -> Value {
+    json!({"id": id, "event": "evt_1", "event_type": "push\u{1b}[2J", "endpoint": "billing", "state": state,
+           "attempt_count": 2, "last_status": 500, "reason": "http_500", "created_at": "2026-01-31T08:00:00.000Z",
+           "attempts": [
+             {"number": 1, "generation": 1, "started_at": "2026-01-31T08:00:00.000Z", "duration_ms": 40,
+              "outcome": "answered", "status": 500, "verdict": "retryable", "disposition": "retry_at"},
+             {"number": 2, "generation": 1, "started_at": "2026-01-31T08:00:30.000Z", "duration_ms": 80,
+              "outcome": "timed_out", "disposition": "dead"}]})
+}
+
+fn ordinary(line: &str) -> (u16, String) {
+    let (method, path) = line.split_once(' ').unwrap();
+    let path = path.strip_prefix(T).unwrap_or(path);
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let body = match (method, path) {
+        ("GET", "/deliveries" | "/dlq") if query.contains("cursor=p2") => {
+            json!({"items": [delivery("dlv_3", "dead")], "next": null})
+        }
+        ("GET", "/deliveries" | "/dlq") => {
+            json!({"items": [delivery("dlv_1", "dead"), delivery("dlv_2", "pending")], "next": "p2"})
+        }
+        ("GET", "/deliveries/dlv_1") => delivery("dlv_1", "dead"),
+        ("GET", "/dlq/groups") => {
+            json!({"items": [{"host": "x.example", "status": 500, "reason": "http_500", "count": 3,
+                              "oldest_at": "2026-01-31T08:00:00.000Z", "sample": "dlv_1"}], "next": null})
+        }
+        ("GET", "/events") => json!({"items": [{"id": "evt_1", "event_type": "push"}], "next": null}),
+        ("GET", "/events/evt_1") => json!({"id": "evt_1", "event_type": "push"}),
+        ("GET", "/events/evt_1/body") => return (200, "{\"a\":\"\u{1b}\"}".into()),
+        ("POST", "/events") => json!({"event": "evt_9", "duplicate": true}),
+        ("GET", "/endpoints") => {
+            json!({"items": [{"name": "billing", "status": "paused", "why": "operator"}], "next": null})
+        }
+        ("GET", "/endpoints/billing") => json!({"name": "billing", "status": "enabled", "url": "https://x.example"}),
+        ("POST", "/endpoints/billing/pause") => json!({"name": "billing", "status": "paused"}),
+        ("POST", "/endpoints/billing/resume" | "/endpoints/billing/enable") => {
+            json!({"name": "billing", "status": "enabled"})
+        }
+        ("POST", "/endpoints/billing/disable") => return (204, String::new()),
+        ("POST", "/deliveries/dlv_1/redrive") => json!({"id": "dlv_1", "state": "pending"}),
+        ("POST", "/deliveries/dlv_1/cancel") => json!({"id": "dlv_1", "state": "cancelled"}),
+        ("POST", "/deliveries/dlv_1/resolve") => json!({"id": "dlv_1", "state": "resolved"}),
+        ("POST", "/deliveries/dlv_2/redrive") => {
+            return (409, json!({"detail": "not dead", "code": "wrong_state"}).to_string());
+        }
+        _ => return (404, json!({"detail": "there is nothing here", "code": "not_found"}).to_string()),
+    };
+    (200, body.to_string())
+}
+
+#[test]
+fn lists_go_over_pages() {
+    let server = Server::start(ordinary);
+    let ran = server.run(&["delivery", "list", "--quiet"]);
+    assert_eq!((ran.exit, ran.out.as_str(), ran.err.as_str()), (Exit::Done, "dlv_1\ndlv_2\ndlv_3\n", ""));
+    assert_eq!(
+        server.lines(),
+        [format!("GET {T}/deliveries?limit=50"), format!("GET {T}/deliveries?limit=48&cursor=p2")]
+    );
+    assert_eq!(server.last().token, "Bearer t0ken");
+    let json: Value = serde_json::from_str(&server.run(&["delivery", "list", "--json", "--limit=2"]).out).unwrap();
+    assert_eq!(json["items"].as_array().unwrap().len(), 2);
+    assert_eq!(json["next"], "p2");
+}
+
+#[test]
+fn every_filter_is_passed_on() {
+    let server = Server::start(ordinary);
+    let filters = [
+        "--state=dead",
+        "--endpoint=a",
+        "--source=b",
+        "--type=c d",
+        "--key=e&f",
+        "--event=evt_1",
+        "--reason=h",
+        "--status=500",
+        "--since=2026-01-01T00:00:00Z",
+        "--until=2026-02-01T00:00:00Z",
+        "--q=x",
+    ];
+    for noun in [["delivery", "list"], ["dlq", "list"]] {
+        let ran = server.run(&[&noun[..], &filters[..], &["--limit=1"]].concat());
+        assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+        let line = server.last().line;
+        let query = line.split_once('?').unwrap().1;
+        assert_eq!(
+            query,
+            "state=dead&endpoint=a&source=b&type=c+d&key=e%26f&event=evt_1&reason=h&status=500\
+             &since=2026-01-01T00%3A00%3A00Z&until=2026-02-01T00%3A00%3A00Z&q=x&limit=1"
+        );
+    }
+    assert_eq!(server.run(&["delivery", "list", "--state=lost"]).exit, Exit::Usage);
+}
+
+#[test]
+fn tables_show_text_and_nothing_that_acts() {
+    let server = Server::start(ordinary);
+    let ran = server.run(&["delivery", "list", "--limit=2"]);
+    assert!(ran.out.contains("DELIVERY") && ran.out.contains("dlv_2"), "{}", ran.out);
+    assert!(!ran.out.contains('\u{1b}') && ran.out.contains("\\u{1b}"), "{}", ran.out);
+    let ran = server.run(&["delivery", "get", "dlv_1"]);
+    assert!(ran.out.contains("+30.0s") && ran.out.contains("timed_out") && ran.out.contains('▇'), "{}", ran.out);
+    assert!(!ran.out.contains('\u{1b}'));
+    assert!(server.run(&["dlq", "groups"]).out.contains("x.example"));
+    assert_eq!(server.run(&["dlq", "groups", "--quiet"]).out, "dlv_1\n");
+    assert!(server.run(&["event", "list"]).out.contains("evt_1"));
+    assert!(server.run(&["event", "get", "evt_1"]).out.contains("push"));
+    assert!(server.run(&["endpoint", "list"]).out.contains("operator"));
+    assert!(server.run(&["endpoint", "get", "billing"]).out.contains("https://x.example"));
+    assert_eq!(server.run(&["endpoint", "list", "-q"]).out, "billing\n");
+}
+
+#[test]
+fn bodies_are_bytes_off_a_terminal_and_text_on_one() {
+    let server = Server::start(ordinary);
+    assert_eq!(server.run(&["event", "body", "evt_1"]).out, "{\"a\":\"\u{1b}\"}");
+    let around = Around { terminal: true, input: "" };
+    assert_eq!(server.run_in(around, &["event", "body", "evt_1"]).out, "{\"a\":\"\\u{1b}\"}\n");
+}
+
+#[test]
+fn verbs_send_what_they_say() {
+    let server = Server::start(ordinary);
+    for (args, line, body, out) in [
+        (
+            &["delivery", "redrive", "dlv_1", "--note=n", "--payload={\"a\":1}"][..],
+            "/deliveries/dlv_1/redrive",
+            json!({"note": "n", "payload": {"a": 1}}),
+            "dlv_1  pending\n",
+        ),
+        (&["delivery", "cancel", "dlv_1", "--yes"], "/deliveries/dlv_1/cancel", json!({}), "dlv_1  cancelled\n"),
+        (
+            &["delivery", "resolve", "dlv_1", "--as=not_sent", "--note=n", "-y"],
+            "/deliveries/dlv_1/resolve",
+            json!({"as": "not_sent", "note": "n"}),
+            "dlv_1  resolved\n",
+        ),
+        (&["endpoint", "pause", "billing"], "/endpoints/billing/pause", json!({}), "billing  paused\n"),
+        (&["endpoint", "resume", "billing"], "/endpoints/billing/resume", json!({}), "billing  enabled\n"),
+        (&["endpoint", "enable", "billing"], "/endpoints/billing/enable", json!({}), "billing  enabled\n"),
+        (&["endpoint", "disable", "billing", "-y"], "/endpoints/billing/disable", json!({}), "billing  disable\n"),
+        (
+            &["event", "publish", "--type=push", "--key=k", "--payload=[1]", "--delay=30s", "--expires-at=t"],
+            "/events",
+            json!({"type": "push", "key": "k", "payload": [1], "delay": "30s", "expires_at": "t"}),
+            "evt_9\n",
+        ),
+    ] {
+        let ran = server.run(args);
+        assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, out), "{args:?} {}", ran.err);
+        let seen = server.last();
+        assert_eq!((seen.line, seen.body), (format!("POST {T}{line}"), body));
+    }
+}
+
+#[test]
+fn files_are_published_byte_for_byte() {
+    let server = Server::start(ordinary);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    for (content, args, content_type, encoded) in [
+        (&b"{ \"a\": 1 }"[..], &[][..], "application/json", "eyAiYSI6IDEgfQ=="),
+        (b"\xff\x00", &[], "application/octet-stream", "/wA="),
+        (b"<a/>", &["--content-type=text/xml"], "text/xml", "PGEvPg=="),
+    ] {
+        std::fs::write(path, content).unwrap();
+        let ran = server.run(&[&["event", "publish", "--type=t", "-f", path], args].concat());
+        assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+        assert!(ran.err.contains("published before"));
+        let body = server.last().body;
+        assert_eq!(body, json!({"type": "t", "content_type": content_type, "body_base64": encoded}));
+    }
+    let around = Around { terminal: false, input: "[2]" };
+    server.run_in(around, &["delivery", "redrive", "dlv_1", "-f", "-"]);
+    assert_eq!(server.last().body, json!({"payload": [2]}));
+    let asked = server.lines().len();
+    for args in [
+        &["event", "publish", "--type=t"][..],
+        &["event", "publish", "--type=t", "--payload={"],
+        &["event", "publish", "--type=t", "-f", "/nowhere"],
+    ] {
+        assert_eq!(server.run(args).exit, Exit::Usage, "{args:?}");
+    }
+    assert_eq!(server.lines().len(), asked);
+}
+
+#[test]
+fn what_cannot_be_undone_is_asked_for() {
+    let server = Server::start(ordinary);
+    let cancel = &["delivery", "cancel", "dlv_1"];
+    let off = server.run(cancel);
+    assert_eq!(off.exit, Exit::Usage);
+    assert!(off.err.contains("--yes"), "{}", off.err);
+    let no = server.run_in(Around { terminal: true, input: "\n" }, cancel);
+    assert_eq!(no.exit, Exit::Failed);
+    assert!(no.err.contains("[y/N]") && no.err.contains("nothing was done"));
+    assert!(server.lines().is_empty());
+    assert_eq!(server.run_in(Around { terminal: true, input: "y\n" }, cancel).exit, Exit::Done);
+    for args in [&["delivery", "resolve", "dlv_1", "--as=sent"][..], &["endpoint", "disable", "billing"]] {
+        assert_eq!(server.run(args).exit, Exit::Usage);
+    }
+    assert_eq!(server.lines().len(), 1);
+}
+
+#[test]
+fn many_redrives_may_be_partly_done() {
+    let server = Server::start(ordinary);
+    let run = |ids: &[&str]| server.run(&[&["dlq", "redrive", "--note=n"], ids].concat());
+    assert_eq!(run(&["dlv_1"]).exit, Exit::Done);
+    assert_eq!(server.last().body, json!({"note": "n"}));
+    let partly = run(&["dlv_2", "dlv_1", "dlv_404"]);
+    assert_eq!(partly.exit, Exit::Partly);
+    assert!(partly.err.contains("dlv_2: not dead (wrong_state)") && partly.err.contains("1 of 3"), "{}", partly.err);
+    assert_eq!(run(&["dlv_2"]).exit, Exit::Conflict);
+    assert_eq!(run(&["dlv_404", "dlv_2"]).exit, Exit::NotFound);
+}
+
+#[test]
+fn refusals_have_their_exit_and_remedy() {
+    let server = Server::start(|_| (401, json!({"title": "Unauthorized", "code": "unauthorized"}).to_string()));
+    let ran = server.run(&["endpoint", "list"]);
+    assert_eq!(ran.exit, Exit::NotAllowed);
+    assert!(ran.err.contains("Unauthorized (unauthorized)") && ran.err.contains("help: "), "{}", ran.err);
+    assert!(!ran.err.contains("t0ken") && ran.out.is_empty());
+    let server = Server::start(|_| (200, "<html>".into()));
+    assert_eq!(server.run(&["endpoint", "list"]).exit, Exit::Failed);
+    let server = Server::start(ordinary);
+    assert_eq!(server.run(&["event", "get", "evt_404"]).exit, Exit::NotFound);
+    assert_eq!(server.run(&["event", "get", "../../x"]).exit, Exit::NotFound);
+    assert_eq!(server.last().line, format!("GET {T}/events/..%2F..%2Fx"));
+}
+
+#[test]
+fn nobody_there_is_its_own_exit() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let ran = run(&[("HOOKGATE_TENANT", "a")], &["endpoint", "list", "--url", &url, "--token=t"]);
+    assert_eq!(ran.exit, Exit::Unreachable);
+    assert!(ran.err.contains("hookgate serve"), "{}", ran.err);
+}
+
+/// A configuration whose ledger stands beside it.
+fn configured(server: &Server, extra: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let file = format!("[server]\nadmin = \"{}\"\nledger = \"sqlite:data/l.db\"\n{extra}", server.address);
+    std::fs::write(dir.path().join("h.toml"), file).unwrap();
+    dir
+}
+
+#[test]
+fn the_configuration_tells_address_token_and_tenant() {
+    let server = Server::start(ordinary);
+    let dir = configured(&server, "[tenants.acme.endpoints.e]\nurl = \"https://x.example\"\n");
+    let config = dir.path().join("h.toml");
+    let args = ["endpoint", "get", "billing", "--config", config.to_str().unwrap()];
+    let none = run(&[], &args);
+    assert_eq!(none.exit, Exit::NotAllowed);
+    assert!(none.err.contains("admin-token") && none.err.contains("HOOKGATE_TOKEN"), "{}", none.err);
+    std::fs::create_dir(dir.path().join("data")).unwrap();
+    std::fs::write(dir.path().join("data/admin-token"), "from-file\n").unwrap();
+    for (env, flag, token) in [
+        (&[][..], &[][..], "from-file"),
+        (&[("HOOKGATE_ADMIN_TOKEN", "admin-token-of-env")], &[], "admin-token-of-env"),
+        (&[("HOOKGATE_TOKEN", "from-env")], &[], "from-env"),
+        (&[("HOOKGATE_TOKEN", "from-env")], &["--token=from-flag"], "from-flag"),
+    ] {
+        let ran = run(env, &[&args[..], flag].concat());
+        assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+        assert_eq!(server.last().token, format!("Bearer {token}"));
+        assert_eq!(server.last().line, format!("GET {T}/endpoints/billing"));
+    }
+    run(&[("HOOKGATE_TENANT", "by-env")], &args);
+    assert!(server.last().line.contains("/by-env/"));
+    run(&[("HOOKGATE_TENANT", "by-env")], &[&args[..], &["--tenant=by-flag"]].concat());
+    assert!(server.last().line.contains("/by-flag/"));
+    // The local token goes to no other machine.
+    let away = run(&[], &[&args[..], &["--url=http://hooks.example:1"]].concat());
+    assert_eq!(away.exit, Exit::NotAllowed);
+}
+
+#[test]
+fn the_tenant_is_asked_for_when_nobody_says() {
+    let ask = |answers: Answers| {
+        let server = Server::start(answers);
+        let env = [("HOOKGATE_URL", server.url()), ("HOOKGATE_TOKEN", "t".into())];
+        let ran = run(&env.each_ref().map(|(k, v)| (*k, v.as_str())), &["endpoint", "list"]);
+        (ran, server.last().line)
+    };
+    let list = |names: &[&str]| {
+        let items: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        (200, json!({"items": items, "next": null}).to_string())
+    };
+    let (_, line) =
+        ask(
+            |line| {
+                if line == "GET /v1/tenants" { (200, r#"{"items":[{"name":"only"}]}"#.into()) } else { ordinary(line) }
+            },
+        );
+    assert!(line.contains("/v1/tenants/only/"), "{line}");
+    let (_, line) = ask(ordinary);
+    assert!(line.contains("/v1/tenants/default/"), "{line}");
+    assert_eq!(list(&["a", "b"]).0, 200);
+    let (ran, line) = ask(|_| (200, r#"{"items":[{"name":"a"},{"name":"b"}],"next":null}"#.into()));
+    assert_eq!((ran.exit, line.as_str()), (Exit::Usage, "GET /v1/tenants"));
+    assert!(ran.err.contains("a, b"), "{}", ran.err);
+}
+
+#[test]
+fn tail_shows_each_change_once_and_oldest_first() {
+    static ROUND: Mutex<u32> = Mutex::new(0);
+    let server = Server::start(|_| {
+        let mut round = ROUND.lock().unwrap();
+        *round += 1;
+        let items = match *round {
+            1 => vec![delivery("dlv_2", "pending"), delivery("dlv_1", "dead"), delivery("dlv_0", "dead")],
+            2 => vec![delivery("dlv_2", "pending"), delivery("dlv_1", "dead"), delivery("dlv_0", "dead")],
+            _ => vec![delivery("dlv_3", "pending"), delivery("dlv_2", "delivered"), delivery("dlv_1", "dead")],
+        };
+        (200, json!({"items": items, "next": null}).to_string())
+    });
+    let ran = server.run(&["tail", "-n2", "--count=4", "--interval=100ms", "--quiet"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "dlv_1\ndlv_2\ndlv_2\ndlv_3\n"));
+    assert!(server.lines().iter().all(|line| line == &format!("GET {T}/deliveries?limit=200")));
+    assert_eq!(server.run(&["tail", "--interval=1ms"]).exit, Exit::Usage);
+}
+
+#[test]
+fn check_has_its_exits_and_forms() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let good = file("good.toml", "[server]\nadmin = \"0.0.0.0:8081\"\n");
+    let bad = file("bad.toml", "[server]\ningres = 1\n");
+    let secret = file(
+        "secret.toml",
+        "[tenants.a.endpoints.e]\nurl = \"https://x.example\"\n[tenants.a.sources.s]\nscheme = \"github\"\nsecrets = [\"env:NONE\"]\n",
+    );
+    let ran = run(&[], &["check", &good]);
+    assert_eq!(ran.exit, Exit::Done);
+    assert!(ran.out.starts_with("warning: ") && ran.err.contains("0 problems, 1 warning\n"), "{ran:?}");
+    let ran = run(&[], &["check", "--config", &bad]);
+    assert_eq!(ran.exit, Exit::Problems);
+    assert!(ran.out.contains("bad.toml:2:1: server.ingres: unknown key"), "{}", ran.out);
+    assert_eq!(run(&[("HOOKGATE_CONFIG", &bad)], &["check"]).exit, Exit::Problems);
+    let json: Value = serde_json::from_str(&run(&[], &["check", &bad, "--json"]).out).unwrap();
+    assert_eq!((&json["ok"], &json["problems"][0]["line"]), (&json!(false), &json!(2)));
+    let picture = run_in(Around { terminal: true, input: "" }, &[], &["check", &bad]).out;
+    assert!(picture.contains("╭─["), "{picture}");
+    assert_eq!(run(&[], &["check", &secret]).exit, Exit::Problems);
+    assert_eq!(run(&[], &["check", &secret, "--text-only"]).exit, Exit::Done);
+    let gone = run(&[], &["check", "/nowhere.toml"]);
+    assert_eq!(gone.exit, Exit::Usage);
+    assert!(gone.err.contains("/nowhere.toml") && gone.err.contains("help: "));
+}
+
+#[test]
+fn usage_mistakes_exit_with_2_and_help_with_0() {
+    assert_eq!(run(&[], &["frobnicate"]).exit, Exit::Usage);
+    assert_eq!(run(&[], &[]).exit, Exit::Usage);
+    assert_eq!(run(&[], &["check", "--json", "--quiet"]).exit, Exit::Usage);
+    let help = run(&[], &["--help"]);
+    assert_eq!(help.exit, Exit::Done);
+    assert!(help.out.contains("Exit codes") && help.err.is_empty());
+    assert!(run(&[], &["--version"]).out.starts_with("hookgate "));
+    assert!(run(&[], &["completions", "bash"]).out.contains("_hookgate"));
+}
+
+#[test]
+fn a_reader_that_left_is_no_failure() {
+    struct Gone;
+    impl std::io::Write for Gone {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut err = Vec::new();
+    let streams = Streams {
+        out: &mut Gone,
+        err: &mut err,
+        input: &mut std::io::empty(),
+        out_is_terminal: false,
+        input_is_terminal: false,
+        colour: false,
+        width: None,
+    };
+    let args = ["hookgate", "completions", "bash"].map(OsString::from);
+    assert_eq!(main(args, Env::default(), streams), Exit::Done);
+    assert!(err.is_empty());
+}
+
+/// The help of every command, word for word.
+#[test]
+fn help_is_golden() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help");
+    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    if update {
+        std::fs::create_dir_all(&folder).unwrap();
+    }
+    let mut wanted = Vec::new();
+    let mut command = Cli::command();
+    command.build();
+    collect(&command, &mut Vec::new(), &mut wanted);
+    for words in &wanted {
+        let args: Vec<&str> = words.iter().map(String::as_str).chain(["--help"]).collect();
+        let text = run(&[], &args).out;
+        let name = std::iter::once("hookgate").chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join("-");
+        let path = folder.join(format!("{name}.txt"));
+        if update {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(text == golden, "{} is out of date: run this test with UPDATE_GOLDEN=1\n{text}", path.display());
+    }
+    let files = std::fs::read_dir(&folder).unwrap().count();
+    assert_eq!(files, wanted.len(), "tests/golden/help has files of commands that are gone");
+}
+
+fn collect(command: &clap::Command, words: &mut Vec<String>, all: &mut Vec<Vec<String>>) {
+    all.push(words.clone());
+    for sub in command.get_subcommands() {
+        words.push(sub.get_name().to_owned());
+        collect(sub, words, all);
+        words.pop();
+    }
+}
+
+#[test]
+fn arguments_of_commands_agree_with_themselves() {
+    Cli::command().debug_assert();
+    serve::Serve::augment_args(clap::Command::new("serve")).debug_assert();
+    demo::Demo::augment_args(clap::Command::new("demo")).debug_assert();
+    sign::Sign::augment_args(clap::Command::new("sign")).debug_assert();
+    send::Send::augment_args(clap::Command::new("send")).debug_assert();
+    listen::Listen::augment_args(clap::Command::new("listen")).debug_assert();
+    let verify = || verify::Verify::augment_args(clap::Command::new("verify"));
+    verify().debug_assert();
+    for (args, good) in [
+        (&["verify", "--scheme=github", "--secret=s", "--request=f"][..], true),
+        (&["verify", "--cases=f"], true),
+        (&["verify", "--scheme=github", "--secret=s"], false),
+        (&["verify", "--request=f"], false),
+        (&["verify", "--cases=f", "--scheme=github"], false),
+        (&["verify"], false),
+    ] {
+        assert_eq!(verify().try_get_matches_from(args).is_ok(), good, "{args:?}");
+    }
+}
