@@ -17,13 +17,13 @@ pub(crate) struct Spread {
 }
 
 impl Latencies {
-    /// From a microsecond to two minutes, to three digits.
+    /// To three digits, from ten nanoseconds to two minutes.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Latencies(Histogram::new_with_bounds(1_000, 120_000_000_000, 3)?))
+        Ok(Latencies(Histogram::new_with_bounds(10, 120_000_000_000, 3)?))
     }
 
     pub(crate) fn record(&mut self, nanos: u64) {
-        self.0.saturating_record(nanos.max(1_000));
+        self.0.saturating_record(nanos);
     }
 
     pub(crate) fn record_span(&mut self, span: Duration) {

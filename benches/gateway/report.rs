@@ -17,8 +17,8 @@ pub(crate) fn text(machine: &Machine, plan: &Plan, run: &Run) -> String {
     let mut out = format!("\n{machine}\n");
     let _ = writeln!(
         out,
-        "medians of {} repetitions, each {:.1} s a row after {:.1} s of warming up; requests of 1 KiB, signed with \
-         HMAC-SHA256",
+        "repetitions: {}, medians told; each row measured for {:.1} s after {:.1} s of warming up; requests of 1 KiB, \
+         signed with HMAC-SHA256",
         run.repetitions.len(),
         plan.span.as_secs_f64(),
         plan.warm_up.as_secs_f64(),
@@ -86,7 +86,7 @@ fn figures_table(run: &Run) -> Table {
 fn goals_table(run: &Run) -> Table {
     let mut table = table(&["goal", "target", "measured", ""]);
     for goal in GOALS {
-        let measured = goal.median(run);
+        let measured = goal.measured(run);
         table.add_row([
             goal.title.to_owned(),
             match goal.bound {
@@ -112,8 +112,8 @@ pub(crate) fn json(machine: &Machine, plan: &Plan, run: &Run) -> Value {
     let goals: Vec<_> = GOALS
         .iter()
         .map(|goal| {
-            let measured = goal.median(run);
-            json!({"goal": goal.title, "bound": goal.bound, "unit": goal.unit, "measured": measured,
+            let measured = goal.measured(run);
+            json!({"goal": goal.title, "bound": goal.bound, "unit": goal.unit, "over": goal.over, "measured": measured,
                 "met": measured.map(|value| goal.is_met(value))})
         })
         .collect();
