@@ -69,6 +69,8 @@ pub(super) struct Gate<S> {
     /// Judged bytes that are still to be handed over, from `ready_at` on.
     ready: Vec<u8>,
     ready_at: usize,
+    /// The stream ends after what is ready.
+    is_cut: bool,
     /// When the head or body that is being waited for began to be waited for; `None`: between requests.
     begun: Option<Instant>,
     /// The last time something was written, or the connection's beginning.
@@ -87,6 +89,7 @@ impl<S> Gate<S> {
             held: Vec::new(),
             ready: Vec::new(),
             ready_at: 0,
+            is_cut: false,
             // A new connection has no longer for its first head than a later one that has begun.
             begun: Some(now),
             active: now,
@@ -151,12 +154,14 @@ impl<S> Gate<S> {
     }
 
     fn refuse(&mut self, refused: Refused) {
-        let in_head = matches!(self.phase, Phase::Head(_));
+        if matches!(self.phase, Phase::Head(_)) {
+            self.ready.extend_from_slice(STAND_IN);
+        } else {
+            // Whoever reads the body finds that it ends too early.
+            self.is_cut = true;
+        }
         self.phase = Phase::Ended;
         self.held = Vec::new();
-        // In a body, a NUL stands where it cannot be: the library ends the body with an error. A body of a declared
-        // length has no such place; there the end of the stream does it.
-        self.ready.extend_from_slice(if in_head { STAND_IN } else { b"\0" });
         // The first refusal is the only one: nothing is judged after it.
         let _ = self.watch.refused.set(refused);
     }
@@ -164,9 +169,7 @@ impl<S> Gate<S> {
     /// Called when the peer has nothing for us: ready when we have waited long enough.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let Some(deadline) = self.deadline() else {
-                return Poll::Pending;
-            };
+            let deadline = self.deadline();
             // The timer is left alone while it is early: re-arming it for each request would cost more than the
             // occasional early call.
             if deadline < self.timer.deadline() {
@@ -180,17 +183,16 @@ impl<S> Gate<S> {
         }
     }
 
-    fn deadline(&mut self) -> Option<Instant> {
+    fn deadline(&mut self) -> Instant {
         let limits = &self.limits;
         match &self.phase {
             Phase::Head(_) if !self.held.is_empty() || self.begun.is_some() => {
-                Some(*self.begun.get_or_insert_with(Instant::now) + limits.head_timeout)
+                *self.begun.get_or_insert_with(Instant::now) + limits.head_timeout
             }
-            Phase::Head(_) if self.watch.busy.load(Ordering::Acquire) => None,
-            Phase::Head(_) | Phase::Ended => Some(self.active + limits.idle_timeout),
-            Phase::Sized(_) | Phase::Chunked(_) => {
-                Some(*self.begun.get_or_insert_with(Instant::now) + limits.body_timeout)
-            }
+            // The peer waits for us. The library does not ask again when the answer is out, so the timer runs on.
+            Phase::Head(_) if self.watch.busy.load(Ordering::Acquire) => Instant::now() + limits.idle_timeout,
+            Phase::Head(_) | Phase::Ended => self.active + limits.idle_timeout,
+            Phase::Sized(_) | Phase::Chunked(_) => *self.begun.get_or_insert_with(Instant::now) + limits.body_timeout,
         }
     }
 }
@@ -209,6 +211,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
                 }
                 return Poll::Ready(Ok(()));
             }
+            if this.is_cut {
+                return Poll::Ready(Ok(()));
+            }
             let before = buf.filled().len();
             let read = if matches!(this.phase, Phase::Ended) {
                 Poll::Pending
@@ -218,17 +223,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
             if read.is_pending() {
                 ready!(this.poll_patience(cx));
                 match this.phase {
-                    Phase::Head(_) if this.begun.is_some() && !this.held.is_empty() => {
-                        this.refuse(Refused::HeadTimeout);
-                    }
-                    Phase::Sized(_) => {
-                        let _ = this.watch.refused.set(Refused::BodyTimeout);
-                        this.phase = Phase::Ended;
-                        return Poll::Ready(Ok(()));
-                    }
-                    Phase::Chunked(_) => this.refuse(Refused::BodyTimeout),
+                    Phase::Head(_) if !this.held.is_empty() => this.refuse(Refused::HeadTimeout),
+                    Phase::Sized(_) | Phase::Chunked(_) => this.refuse(Refused::BodyTimeout),
                     // Nothing was asked, nothing is answered.
-                    Phase::Head(_) | Phase::Ended => return Poll::Ready(Ok(())),
+                    Phase::Head(_) | Phase::Ended => this.is_cut = true,
                 }
                 continue;
             }

@@ -279,3 +279,67 @@ impl Refused {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// Fails as often as it is told to, then accepts for real.
+    struct Troubled {
+        errors: Mutex<VecDeque<i32>>,
+        listener: TcpListener,
+    }
+
+    impl Accept for Troubled {
+        async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+            let error = self.errors.lock().unwrap().pop_front();
+            match error {
+                Some(code) => Err(io::Error::from_raw_os_error(code)),
+                None => Accept::accept(&self.listener).await,
+            }
+        }
+    }
+
+    struct Hello;
+
+    impl Handler for Hello {
+        async fn handle(&self, _: Request<Incoming>, _: &Connection) -> Answer {
+            Answer::new(Full::new(Bytes::from_static(b"hello")))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_accept_loop_outlives_a_want_of_descriptors() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let errors = VecDeque::from([libc::EMFILE, libc::ECONNABORTED, libc::ENFILE, libc::ENOMEM]);
+        let stop = CancellationToken::new();
+        let from = Troubled { errors: Mutex::new(errors), listener };
+        let serving = tokio::spawn(accept_from(from, Arc::new(Hello), Arc::default(), stop.clone()));
+        let mut peer = TcpStream::connect(address).await.unwrap();
+        peer.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        peer.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"), "{answer}");
+        stop.cancel();
+        serving.await.unwrap();
+    }
+
+    #[test]
+    fn places_are_counted_per_address_and_given_back() {
+        let limits = Limits { connections_max: 3, connections_per_address_max: Some(2), ..Limits::default() };
+        let places = Places::new(&limits);
+        let [a, b] = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
+        let first = places.take(a);
+        let second = places.take(a);
+        assert!(first.is_some() && second.is_some() && places.take(a).is_none());
+        let other = places.take(b);
+        assert!(other.is_some() && places.take(b).is_none(), "the cap over all");
+        drop(first);
+        assert!(places.take(a).is_some());
+        drop((second, other));
+        assert!(places.by_address.lock().unwrap().is_empty(), "nothing is kept of addresses that are gone");
+    }
+}

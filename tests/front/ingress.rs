@@ -1,0 +1,360 @@
+//! `POST /in/{tenant}/{source}`: each answer, and what is stored.
+
+use crate::fake_ledger::FakeLedger;
+use crate::peer::{Peer, Reply, ask};
+use bytes::Bytes;
+use hookgate::clock::{Clock, SystemClock};
+use hookgate::delivery::{EventTypes, Name, Route};
+use hookgate::http::{Limits, serve};
+use hookgate::ingress::{Admission, ChallengeAnswer, Ingress, Inlet, Refusal, Request, Routes, Settings, Verifier};
+use hookgate::ledger::{EndpointCaps, EndpointKey, LedgerError, Slots, SourceKey, TenantKey};
+use hookgate::secret::Secret;
+use hookgate::verify::{Grant, Publication};
+use http::{HeaderValue, Method, StatusCode};
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+/// Does what the request's own headers say: `x-refuse` is refused by that word, `x-type` and `x-key` are taken over.
+struct Obedient;
+
+impl Verifier for Obedient {
+    fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
+        let header = |name: &str| request.headers.get(name).map(|v| v.to_str().unwrap().to_owned());
+        if let Some(url) = header("x-expect-url") {
+            assert_eq!(request.url, url);
+        }
+        if header("x-panic").is_some() {
+            panic!("told to");
+        }
+        if let Some(word) = header("x-refuse") {
+            return Err(Refusal { code: word.leak(), detail: "told to".to_owned() });
+        }
+        if header("x-challenge").is_some() || (*request.method == Method::GET && request.url.contains("challenge=")) {
+            let content_type = HeaderValue::from_static("text/plain");
+            return Ok(Admission::Challenge(ChallengeAnswer {
+                status: StatusCode::OK,
+                content_type,
+                body: Bytes::from_static(b"echoed"),
+            }));
+        }
+        let grant = Grant::by_token(&Secret::new("t"), b"t", &name("acme")).unwrap();
+        let publication = Publication {
+            event_type: header("x-type").unwrap_or_default(),
+            content_type: header("content-type").unwrap_or_default(),
+            body: request.body.clone(),
+            key: header("x-key"),
+            deliver_at: None,
+            expires_at: None,
+            deadline: None,
+        };
+        Ok(Admission::Event(grant.event(publication, Duration::from_secs(60), request.received_at)))
+    }
+}
+
+/// A gateway's public side on a port of its own.
+pub struct Front {
+    pub address: SocketAddr,
+    pub ledger: Arc<FakeLedger>,
+    pub stop: CancellationToken,
+    pub served: JoinHandle<()>,
+}
+
+const BODY_BYTES_MAX: u64 = 1_000;
+
+pub fn routes() -> Routes {
+    let inlet = |tenant: (u32, &str), source: (u32, &str)| {
+        let push = EventTypes::new(vec!["push".to_owned()]).unwrap();
+        Inlet::new(
+            (TenantKey(tenant.0), name(tenant.1)),
+            (SourceKey(source.0), name(source.1)),
+            "obedient",
+            Arc::new(Obedient),
+            BODY_BYTES_MAX,
+        )
+        .with_public_url("https://hooks.example/base/")
+        .with_routes(vec![
+            (EndpointKey(1), Route::default()),
+            (EndpointKey(2), Route { sources: Some(vec![name("github")]), event_types: push }),
+            (EndpointKey(3), Route { sources: Some(vec![name("other")]), event_types: EventTypes::default() }),
+        ])
+    };
+    let slow = inlet((1, "acme"), (3, "slow")).with_rate(Duration::from_secs(90), NonZeroU32::new(2).unwrap());
+    [inlet((1, "acme"), (1, "github")), inlet((2, "globex"), (2, "stripe")), slow].into_iter().collect()
+}
+
+pub async fn front(settings: Settings, limits: Limits) -> Front {
+    let ledger = Arc::new(FakeLedger::default());
+    let slots = Arc::new(Slots::new(Arc::default()));
+    let caps = |endpoint| EndpointCaps {
+        endpoint: EndpointKey(endpoint),
+        tenant: TenantKey(1),
+        concurrency: 100,
+        lease_for: Duration::from_secs(30),
+        rate: None,
+    };
+    // Endpoint 2 is unknown to the slots: what goes there waits.
+    slots.configure(vec![caps(1), caps(3)], 100, 100);
+    let ingress = Ingress::new(&settings, Arc::clone(&ledger) as _, slots, Arc::new(SystemClock));
+    ingress.replace_routes(routes());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let served = tokio::spawn(serve(listener, Arc::new(ingress), limits, stop.clone()));
+    Front { address, ledger, stop, served }
+}
+
+pub async fn plain() -> Front {
+    front(Settings::default(), Limits::default()).await
+}
+
+pub fn post(place: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("POST {place} HTTP/1.1\r\nhost: a\r\n{headers}content-length: {length}\r\n\r\n{body}")
+}
+
+#[track_caller]
+fn assert_problem(reply: &Reply, status: u16, code: &str) {
+    assert_eq!((reply.status, reply.code().as_str()), (status, code), "{reply:?}");
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert_eq!(reply.json()["status"], status);
+}
+
+impl Front {
+    pub fn stored(&self) -> usize {
+        self.ledger.stored.lock().unwrap().len()
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_stored_byte_for_byte_and_answered_with_its_id() {
+    let front = plain().await;
+    let body = "{\"b\": 1.0,\r\n \"a\":2}\u{7f}";
+    let before = SystemClock.now();
+    let headers = "x-type: push\r\ncontent-type: application/json; x=y\r\ncontent-encoding: gzip\r\n";
+    let reply = ask(front.address, post("/in/acme/github", headers, body)).await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    let stored = front.ledger.stored.lock().unwrap();
+    let [stored] = stored.as_slice() else { panic!("one event") };
+    assert_eq!(reply.body, format!(r#"{{"event":"{}","duplicate":false}}"#, stored.id).into_bytes());
+    assert_eq!((stored.tenant, stored.source), (TenantKey(1), Some(SourceKey(1))));
+    assert_eq!(stored.event.body, body);
+    assert_eq!(stored.event.content_type, "application/json; x=y");
+    assert!(stored.event.received_at >= before && stored.event.received_at <= SystemClock.now());
+    // By the route of each endpoint, and with a slot where one is to be had.
+    assert_eq!(stored.deliveries, [(EndpointKey(1), true), (EndpointKey(2), false)]);
+}
+
+#[tokio::test]
+async fn a_repetition_is_answered_with_the_first_event() {
+    let front = plain().await;
+    let first = ask(front.address, post("/in/acme/github", "x-key: k\r\n", "one")).await;
+    let again = ask(front.address, post("/in/acme/github", "x-key: k\r\n", "one")).await;
+    assert_eq!(again.status, 200);
+    assert_eq!(again.json()["event"], first.json()["event"]);
+    assert_eq!(again.json()["duplicate"], true);
+    let other = ask(front.address, post("/in/acme/github", "x-key: k\r\n", "two")).await;
+    assert_problem(&other, 409, "key_reused");
+    assert_eq!(other.json()["event"], first.json()["event"]);
+    assert_eq!(front.stored(), 1);
+}
+
+#[tokio::test]
+async fn unknown_places_are_all_alike() {
+    let front = plain().await;
+    let mut answers = Vec::new();
+    for place in [
+        "/in/nobody/github",
+        "/in/acme/nothing",
+        "/in/acme/github/",
+        "/in/acme",
+        "/in/acme/git%68ub",
+        "/IN/acme/github",
+        "/in//github",
+        "/",
+        "/healthz",
+        "/in/globex/github",
+    ] {
+        let reply = ask(front.address, post(place, "", "x")).await;
+        assert_problem(&reply, 404, "unknown_source");
+        answers.push(reply.body);
+    }
+    answers.dedup();
+    assert_eq!(answers.len(), 1);
+    assert_eq!(front.stored(), 0);
+}
+
+#[tokio::test]
+async fn what_is_not_verified_is_told_by_its_word() {
+    let front = plain().await;
+    for word in ["missing_header", "malformed", "timestamp_too_old", "signature_mismatch", "unknown_key"] {
+        let reply = ask(front.address, post("/in/acme/github", &format!("x-refuse: {word}\r\n"), "x")).await;
+        assert_problem(&reply, 401, word);
+    }
+    assert_eq!(front.stored(), 0);
+}
+
+#[tokio::test]
+async fn the_verifier_sees_the_public_url() {
+    let front = plain().await;
+    let headers = "x-expect-url: https://hooks.example/base/in/acme/github?a=b%20c&d\r\n";
+    assert_eq!(ask(front.address, post("/in/acme/github?a=b%20c&d", headers, "x")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_however_it_comes() {
+    let front = plain().await;
+    let large = "x".repeat(1_001);
+    let declared = ask(front.address, post("/in/acme/github", "", &large)).await;
+    // Declared only: not a byte of it is awaited.
+    let promised = ask(front.address, "POST /in/acme/github HTTP/1.1\r\nhost: a\r\ncontent-length: 1001\r\n\r\n").await;
+    let expecting = "POST /in/acme/github HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 1001\r\n\r\n";
+    let expecting = ask(front.address, expecting).await;
+    let chunks = format!("1f4\r\n{0}\r\n1f4\r\n{0}\r\n1\r\nx\r\n0\r\n\r\n", "x".repeat(500));
+    let head = "POST /in/acme/github HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+    let streamed = ask(front.address, format!("{head}{chunks}")).await;
+    for reply in [declared, promised, expecting, streamed] {
+        assert_problem(&reply, 413, "body_too_large");
+        assert_eq!(reply.json()["limit"], BODY_BYTES_MAX);
+    }
+    assert_eq!(front.stored(), 0);
+    // The limit itself is allowed, both ways.
+    let exact = "x".repeat(1_000);
+    assert_eq!(ask(front.address, post("/in/acme/github", "", &exact)).await.status, 200);
+    let chunks = format!("1f4\r\n{0}\r\n1f4\r\n{0}\r\n0\r\n\r\n", "y".repeat(500));
+    assert_eq!(ask(front.address, format!("{head}{chunks}")).await.status, 200);
+    assert_eq!(front.ledger.stored.lock().unwrap()[1].event.body, "y".repeat(1_000));
+}
+
+#[tokio::test]
+async fn a_large_upload_gets_to_read_its_refusal() {
+    let front = plain().await;
+    let mut peer = Peer::connect(front.address).await;
+    peer.send("POST /in/acme/github HTTP/1.1\r\nhost: a\r\ncontent-length: 3000000\r\n\r\n").await;
+    peer.send("x".repeat(2_000_000)).await;
+    assert_problem(&peer.reply().await.unwrap(), 413, "body_too_large");
+    assert!(peer.is_closed().await);
+}
+
+#[tokio::test]
+async fn a_source_sends_no_faster_than_it_may() {
+    let front = plain().await;
+    for _ in 0..2 {
+        assert_eq!(ask(front.address, post("/in/acme/slow", "", "x")).await.status, 200);
+    }
+    let reply = ask(front.address, post("/in/acme/slow", "", "x")).await;
+    assert_problem(&reply, 429, "rate_limited");
+    let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+    assert!((80..=90).contains(&wait), "{wait}");
+    assert_eq!(ask(front.address, post("/in/acme/github", "", "x")).await.status, 200, "others are not held up");
+}
+
+#[tokio::test]
+async fn a_ledger_that_cannot_commit_gives_503() {
+    let front = plain().await;
+    for fault in [LedgerError::Unavailable("disk full at /secret/place".into()), LedgerError::Stopped("EIO".into())] {
+        *front.ledger.fault.lock().unwrap() = Some(fault);
+        let reply = ask(front.address, post("/in/acme/github", "", "x")).await;
+        assert_problem(&reply, 503, "unavailable");
+        assert_eq!(reply.header("retry-after"), Some("2"));
+        assert!(!String::from_utf8_lossy(&reply.body).contains("secret"));
+    }
+    *front.ledger.fault.lock().unwrap() = None;
+    assert_eq!(ask(front.address, post("/in/acme/github", "", "x")).await.status, 200);
+}
+
+#[tokio::test]
+async fn bodies_together_stay_within_their_budget() {
+    let front = front(Settings { in_flight_bytes_max: 1_500 }, Limits::default()).await;
+    let held = front.ledger.hold.write().await;
+    let mut first = Peer::connect(front.address).await;
+    first.send(post("/in/acme/github", "", &"x".repeat(1_000))).await;
+    // The second comes over the budget once the first is in; ask until it does.
+    let deadline = tokio::time::Instant::now() + crate::peer::PATIENCE;
+    loop {
+        assert!(tokio::time::Instant::now() < deadline);
+        let mut second = Peer::connect(front.address).await;
+        second.send(post("/in/acme/github", "x-refuse: malformed\r\n", &"x".repeat(1_000))).await;
+        let reply = second.reply().await.unwrap();
+        if reply.status == 503 {
+            assert_problem(&reply, 503, "unavailable");
+            assert!(reply.header("retry-after").is_some());
+            break;
+        }
+        assert_problem(&reply, 401, "malformed");
+    }
+    drop(held);
+    assert_eq!(first.reply().await.unwrap().status, 200);
+    assert_eq!(ask(front.address, post("/in/acme/github", "", &"x".repeat(1_000))).await.status, 200, "given back");
+}
+
+#[tokio::test]
+async fn other_methods_are_for_handshakes() {
+    let front = plain().await;
+    for method in ["GET", "OPTIONS", "HEAD", "PUT", "DELETE", "PATCH", "BREW"] {
+        let reply = {
+            let mut peer = Peer::connect(front.address).await;
+            peer.send(format!("{method} /in/acme/github HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")).await;
+            if method == "HEAD" {
+                continue;
+            }
+            peer.reply().await.unwrap()
+        };
+        assert_problem(&reply, 405, "method_not_allowed");
+        assert_eq!(reply.header("allow"), Some("POST"), "{method}");
+    }
+    let shaken = ask(front.address, "GET /in/acme/github?challenge=x HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!((shaken.status, shaken.body.as_slice()), (200, b"echoed".as_slice()));
+    assert_eq!(shaken.header("content-type"), Some("text/plain"));
+    assert_eq!(shaken.header("x-content-type-options"), Some("nosniff"));
+    let posted = ask(front.address, post("/in/acme/github", "x-challenge: 1\r\n", "x")).await;
+    assert_eq!((posted.status, posted.body.as_slice()), (200, b"echoed".as_slice()));
+    assert_eq!(front.stored(), 0);
+}
+
+#[tokio::test]
+async fn a_panic_is_a_500_and_nothing_more() {
+    let front = plain().await;
+    let mut peer = Peer::connect(front.address).await;
+    peer.send(post("/in/acme/github", "x-panic: 1\r\n", "x")).await;
+    assert_problem(&peer.reply().await.unwrap(), 500, "internal");
+    assert!(peer.is_closed().await);
+    assert_eq!(ask(front.address, post("/in/acme/github", "", "x")).await.status, 200);
+}
+
+#[tokio::test]
+async fn routes_are_replaced_as_a_whole() {
+    let ledger = Arc::new(FakeLedger::default());
+    let slots = Arc::new(Slots::new(Arc::default()));
+    let ingress = Ingress::new(&Settings::default(), Arc::clone(&ledger) as _, slots, Arc::new(SystemClock));
+    let ingress = Arc::new(ingress);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, Arc::clone(&ingress), Limits::default(), CancellationToken::new()));
+    let mut peer = Peer::connect(address).await;
+    peer.send(post("/in/acme/github", "", "x")).await;
+    assert_eq!(peer.reply().await.unwrap().status, 404);
+    ingress.replace_routes(routes());
+    peer.send(post("/in/acme/github", "", "x")).await;
+    assert_eq!(peer.reply().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_sender_who_leaves_stores_nothing() {
+    let front = plain().await;
+    let mut peer = Peer::connect(front.address).await;
+    peer.send("POST /in/acme/github HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhalf").await;
+    drop(peer);
+    front.stop.cancel();
+    front.served.await.unwrap();
+    assert_eq!(front.ledger.stored.lock().unwrap().len(), 0);
+}

@@ -1,0 +1,308 @@
+//! A ledger in memory: true to the traits where the front looks, silent where it does not.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use hookgate::clock::Timestamp;
+use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, EventId, Mint, Name, PluginVersionId};
+use hookgate::entropy::Entropy;
+use hookgate::ledger::*;
+use hookgate::verify::Event;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+
+/// Chance that always falls alike, so that answers can be compared with golden ones.
+pub struct Fixed;
+
+impl Entropy for Fixed {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(0);
+    }
+}
+
+/// What was accepted, with the endpoints it goes to and whether each came with a slot.
+pub struct Stored {
+    pub id: EventId,
+    pub tenant: TenantKey,
+    pub source: Option<SourceKey>,
+    pub event: Event,
+    pub deliveries: Vec<(EndpointKey, bool)>,
+}
+
+#[derive(Default)]
+pub struct FakeLedger {
+    mint: Mint,
+    pub stored: Mutex<Vec<Stored>>,
+    dedup: Mutex<HashMap<[u8; 16], (EventId, [u8; 16])>>,
+    /// What the next verbs answer instead.
+    pub fault: Mutex<Option<LedgerError>>,
+    /// While this is held, `accept` waits.
+    pub hold: tokio::sync::RwLock<()>,
+    waiting: std::sync::atomic::AtomicUsize,
+    pub rows: Mutex<Vec<(TenantKey, DeliveryDetail)>>,
+    pub endpoints: Mutex<Vec<(TenantKey, EndpointState)>>,
+    /// The last filter and page a list was asked for, as it prints.
+    pub asked: Mutex<Option<String>>,
+    pub redriven_with: Mutex<Option<Option<Bytes>>>,
+    pub redrive_answers: Mutex<Option<Redriven>>,
+    pub erased: Mutex<bool>,
+    pub gauges: Mutex<Gauges>,
+}
+
+impl FakeLedger {
+    /// How many `accept`s wait for `hold`.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    fn check(&self) -> Result<(), LedgerError> {
+        self.fault.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+
+    fn row(&self, tenant: TenantKey, id: DeliveryId) -> Option<DeliveryDetail> {
+        let rows = self.rows.lock().unwrap();
+        rows.iter().find(|(owner, row)| *owner == tenant && row.delivery.id == id).map(|(_, row)| row.clone())
+    }
+
+    fn set_state(&self, id: DeliveryId, state: DeliveryState, note: Option<String>) {
+        for (_, row) in self.rows.lock().unwrap().iter_mut().filter(|(_, row)| row.delivery.id == id) {
+            row.delivery.state = state;
+            row.delivery.note.clone_from(&note);
+        }
+    }
+}
+
+#[async_trait]
+impl Queue for FakeLedger {
+    async fn declare(&self, _: Declaration, _: Timestamp) -> Result<Directory, LedgerError> {
+        Ok(Directory::default())
+    }
+
+    async fn accept(&self, accept: Accept) -> Result<Accepted, LedgerError> {
+        self.waiting.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let _open = self.hold.read().await;
+        self.waiting.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+        self.check()?;
+        let event = accept.event.into_inner();
+        let id = EventId::from(self.mint.mint(accept.now, &Fixed));
+        if let Some(dedup) = event.dedup {
+            let mut known = self.dedup.lock().unwrap();
+            if let Some((first, body)) = known.get(&dedup.digest) {
+                let same = *body == event.body_digest;
+                return Ok(if same { Accepted::Duplicate(*first) } else { Accepted::KeyReused(*first) });
+            }
+            known.insert(dedup.digest, (id, event.body_digest));
+        }
+        let deliveries = accept.deliveries.iter().map(|d| (d.endpoint, d.slot.is_some())).collect();
+        let (tenant, source) = (accept.tenant, accept.source);
+        self.stored.lock().unwrap().push(Stored { id, tenant, source, event, deliveries });
+        Ok(Accepted::New(id))
+    }
+
+    async fn claim(&self, _: Vec<Slot>, _: Timestamp) -> Result<Vec<Claimed>, LedgerError> {
+        Ok(Vec::new())
+    }
+
+    async fn settle(&self, _: Settlement) -> Result<Settled, LedgerError> {
+        Ok(Settled::LeaseLost)
+    }
+
+    async fn rescue(&self, _: Timestamp, _: usize, _: Timestamp) -> Result<Vec<Interrupted>, LedgerError> {
+        Ok(Vec::new())
+    }
+
+    async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError> {
+        Ok(BTreeMap::new())
+    }
+
+    async fn plugin_version(
+        &self,
+        _: TenantKey,
+        _: &Name,
+        _: [u8; 32],
+        now: Timestamp,
+    ) -> Result<PluginVersionId, LedgerError> {
+        Ok(self.mint.mint(now, &Fixed).into())
+    }
+
+    async fn close(&self) -> Result<(), LedgerError> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Records for FakeLedger {
+    async fn events(
+        &self,
+        tenant: TenantKey,
+        filter: &EventFilter,
+        page: &PageRequest,
+    ) -> Result<Page<EventRow>, LedgerError> {
+        self.check()?;
+        *self.asked.lock().unwrap() = Some(format!("{filter:?} {page:?}"));
+        let stored = self.stored.lock().unwrap();
+        let items = stored.iter().filter(|stored| stored.tenant == tenant).map(|stored| event_row(stored, None));
+        Ok(Page { items: items.collect(), next: Some(Cursor("c2".to_owned())) })
+    }
+
+    async fn event(&self, tenant: TenantKey, id: EventId) -> Result<Option<EventRow>, LedgerError> {
+        self.check()?;
+        let stored = self.stored.lock().unwrap();
+        let found = stored.iter().find(|stored| stored.tenant == tenant && stored.id == id);
+        Ok(found.map(|stored| event_row(stored, Some(Vec::new()))))
+    }
+
+    async fn event_body(&self, tenant: TenantKey, id: EventId) -> Result<Option<Option<BodyRow>>, LedgerError> {
+        self.check()?;
+        let erased = *self.erased.lock().unwrap();
+        let stored = self.stored.lock().unwrap();
+        let found = stored.iter().find(|stored| stored.tenant == tenant && stored.id == id);
+        Ok(found.map(|Stored { event, .. }| {
+            (!erased).then(|| BodyRow { content_type: event.content_type.clone(), body: event.body.clone() })
+        }))
+    }
+
+    async fn deliveries(
+        &self,
+        tenant: TenantKey,
+        filter: &DeliveryFilter,
+        page: &PageRequest,
+    ) -> Result<Page<DeliveryRow>, LedgerError> {
+        self.check()?;
+        *self.asked.lock().unwrap() = Some(format!("{filter:?} {page:?}"));
+        if page.cursor.as_ref().is_some_and(|cursor| cursor.0 == "bad") {
+            return Err(LedgerError::BadCursor);
+        }
+        let rows = self.rows.lock().unwrap();
+        let wanted = |row: &DeliveryRow| filter.state.is_none_or(|state| state == row.state);
+        let items = rows.iter().filter(|(owner, row)| *owner == tenant && wanted(&row.delivery));
+        Ok(Page { items: items.map(|(_, row)| row.delivery.clone()).collect(), next: None })
+    }
+
+    async fn delivery(&self, tenant: TenantKey, id: DeliveryId) -> Result<Option<DeliveryDetail>, LedgerError> {
+        self.check()?;
+        Ok(self.row(tenant, id))
+    }
+
+    async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {
+        self.check()?;
+        let rows = self.rows.lock().unwrap();
+        let dead = rows.iter().filter(|(owner, row)| *owner == tenant && row.delivery.state == DeliveryState::Dead);
+        let group = |row: &DeliveryRow| DeadGroup {
+            host: row.host.clone(),
+            status: row.last_status,
+            reason: row.reason.clone().unwrap_or_default(),
+            count: 1,
+            oldest_at: row.created_at,
+            sample: row.id,
+        };
+        Ok(dead.map(|(_, row)| group(&row.delivery)).collect())
+    }
+
+    async fn endpoints(&self, tenant: TenantKey, _: Timestamp) -> Result<Vec<EndpointState>, LedgerError> {
+        self.check()?;
+        let endpoints = self.endpoints.lock().unwrap();
+        Ok(endpoints.iter().filter(|(owner, _)| *owner == tenant).map(|(_, state)| state.clone()).collect())
+    }
+
+    fn gauges(&self) -> Gauges {
+        *self.gauges.lock().unwrap()
+    }
+
+    async fn probe(&self) -> Result<(), LedgerError> {
+        self.check()
+    }
+}
+
+#[async_trait]
+impl Operations for FakeLedger {
+    async fn redrive(&self, redrive: Redrive, _: Timestamp) -> Result<Redriven, LedgerError> {
+        self.check()?;
+        let Some(row) = self.row(redrive.tenant, redrive.delivery) else {
+            return Ok(Redriven::NotFound);
+        };
+        if let Some(answer) = *self.redrive_answers.lock().unwrap() {
+            return Ok(answer);
+        }
+        if row.delivery.state != DeliveryState::Dead {
+            return Ok(Redriven::NotDead(row.delivery.state));
+        }
+        *self.redriven_with.lock().unwrap() = Some(redrive.payload);
+        self.set_state(redrive.delivery, DeliveryState::Pending, redrive.note);
+        Ok(Redriven::Done { generation: 2, revision: 1 })
+    }
+
+    async fn cancel(&self, tenant: TenantKey, id: DeliveryId, _: Timestamp) -> Result<Cancelled, LedgerError> {
+        self.check()?;
+        Ok(match self.row(tenant, id).map(|row| row.delivery.state) {
+            None => Cancelled::NotFound,
+            Some(DeliveryState::Pending) => {
+                self.set_state(id, DeliveryState::Cancelled, None);
+                Cancelled::Done
+            }
+            Some(other) => Cancelled::NotPending(other),
+        })
+    }
+
+    async fn resolve(
+        &self,
+        tenant: TenantKey,
+        id: DeliveryId,
+        how: ResolveAs,
+        note: Option<String>,
+        _: Timestamp,
+    ) -> Result<Resolved, LedgerError> {
+        self.check()?;
+        Ok(match self.row(tenant, id).map(|row| row.delivery.state) {
+            None => Resolved::NotFound,
+            Some(DeliveryState::Dead) => {
+                let note = format!("{}: {}", how.as_str(), note.unwrap_or_default());
+                self.set_state(id, DeliveryState::Resolved, Some(note));
+                Resolved::Done
+            }
+            Some(other) => Resolved::NotDead(other),
+        })
+    }
+
+    async fn change_endpoint(
+        &self,
+        tenant: TenantKey,
+        endpoint: &Name,
+        change: EndpointChange,
+        _: Timestamp,
+    ) -> Result<Option<EndpointStatus>, LedgerError> {
+        self.check()?;
+        let mut endpoints = self.endpoints.lock().unwrap();
+        let found = endpoints.iter_mut().find(|(owner, state)| *owner == tenant && state.name == *endpoint);
+        Ok(found.map(|(_, state)| {
+            state.status = match change {
+                EndpointChange::Pause { until, why } => EndpointStatus::Paused { until, why },
+                EndpointChange::Disable { why } => EndpointStatus::Disabled { why },
+                EndpointChange::Resume | EndpointChange::Enable => EndpointStatus::Enabled,
+            };
+            state.status.clone()
+        }))
+    }
+
+    async fn prune(&self, _: &Retention, _: Timestamp) -> Result<Pruned, LedgerError> {
+        Ok(Pruned::default())
+    }
+}
+
+fn event_row(stored: &Stored, deliveries: Option<Vec<DeliveryId>>) -> EventRow {
+    let event = &stored.event;
+    EventRow {
+        id: stored.id,
+        event_type: event.event_type.clone(),
+        key: event.key.clone(),
+        source: None,
+        provider_id: event.provider_id.clone(),
+        content_type: event.content_type.clone(),
+        body_bytes: event.body.len() as u64,
+        body_erased: false,
+        accepted_at: event.received_at,
+        deliver_at: event.deliver_at,
+        expires_at: event.expires_at,
+        deadline: event.deadline,
+        deliveries,
+    }
+}
