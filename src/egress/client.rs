@@ -2,7 +2,7 @@
 
 use super::connect::{Connector, host_name};
 use super::fault::{Fault, Stop};
-use super::guard::{Guard, Refusal};
+use super::guard::{Guard, Refusal, Scheme};
 use super::pool::{Link, Pool};
 use super::resolve::{Resolver, SystemResolver};
 use super::wire::Meter;
@@ -121,10 +121,9 @@ impl Client {
     async fn head(&self, request: Outbound, trace: &mut Trace) -> Result<(Box<Link>, Response<Incoming>), Stop> {
         let Outbound { pool, url, method, headers, body, .. } = request;
         let literal = self.guard.judge_target(&url)?;
-        let https = url.scheme() == "https";
         let mut message = message(&url, method, headers, body)?;
         loop {
-            let waiting = self.waiting(pool, &url, https).await;
+            let waiting = self.waiting(pool, &url).await;
             trace.timings.reused = waiting.is_some();
             let mut link = match waiting {
                 Some(link) => link,
@@ -155,9 +154,9 @@ impl Client {
     }
 
     /// A waiting connection that still lives and still may be used.
-    async fn waiting(&self, pool: u32, url: &Url, https: bool) -> Option<Box<Link>> {
+    async fn waiting(&self, pool: u32, url: &Url) -> Option<Box<Link>> {
         while let Some(mut link) = self.pool.take(pool, url, Instant::now()) {
-            if self.guard.judge_for(link.peer, https).is_ok() && link.is_live().await {
+            if self.guard.judge_for(link.peer, Scheme::of(url)).is_ok() && link.is_live().await {
                 return Some(link);
             }
         }

@@ -1,7 +1,7 @@
 //! A new connection: look-up, verdict on every answer, dial of the checked address, TLS.
 
 use super::fault::{Fault, Stop};
-use super::guard::{Checked, Guard, Refusal};
+use super::guard::{Checked, Guard, Refusal, Scheme};
 use super::resolve::{ANSWERS_MAX, Resolver};
 use super::wire::{Socket, Wire};
 use super::{Error, Settings, Timings};
@@ -54,7 +54,7 @@ impl Connector {
         }
         let (tcp, peer) = self.dial(&candidates, timings).await?;
         let socket = Socket::new(tcp);
-        if url.scheme() != "https" {
+        if Scheme::of(url) == Scheme::Http {
             return Ok((Wire::Plain(socket), peer));
         }
         let started = Instant::now();
@@ -85,10 +85,10 @@ impl Connector {
             return Err(unresolved(&format!("the name has more than {ANSWERS_MAX} addresses")).into());
         }
         let port = url.port_or_known_default().unwrap_or_default();
-        let https = url.scheme() == "https";
+        let scheme = Scheme::of(url);
         let mut checked = Vec::with_capacity(answers.len());
         for ip in answers {
-            let one = guard.judge_for(SocketAddr::new(ip, port), https);
+            let one = guard.judge_for(SocketAddr::new(ip, port), scheme);
             checked.push(one.map_err(|refusal| Refusal { detail: format!("{name}: {}", refusal.detail), ..refusal })?);
         }
         // IPv4 first: a machine without an IPv6 route loses no time. The order is otherwise the server's.

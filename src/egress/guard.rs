@@ -52,6 +52,19 @@ pub struct Checked {
     permit: Permit,
 }
 
+/// How a request travels. Everything that is not https is taken for http once the URL rules have passed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub(super) fn of(url: &Url) -> Self {
+        if url.scheme() == "https" { Scheme::Https } else { Scheme::Http }
+    }
+}
+
 /// What let an address pass; later ones are stronger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Permit {
@@ -111,9 +124,9 @@ impl Guard {
     }
 
     /// The verdict on an address for a scheme: plain HTTP needs a rule, or `allow_http`.
-    pub(super) fn judge_for(&self, addr: SocketAddr, https: bool) -> Result<Checked, Refusal> {
+    pub(super) fn judge_for(&self, addr: SocketAddr, scheme: Scheme) -> Result<Checked, Refusal> {
         let checked = self.judge(addr)?;
-        if https || self.allow_http || checked.permit > Permit::Public {
+        if scheme == Scheme::Https || self.allow_http || checked.permit > Permit::Public {
             return Ok(checked);
         }
         Err(Refusal::policy(format!("http:// to {addr}, which no rule of egress.allow opens; use https://")))
@@ -160,11 +173,10 @@ impl Guard {
 
     /// Judges a parsed URL. `Some` when its host is an address, which has then passed.
     pub(super) fn judge_target(&self, url: &Url) -> Result<Option<Checked>, Refusal> {
-        let https = match url.scheme() {
-            "https" => true,
-            "http" => false,
-            other => return Err(Refusal::invalid(format!("the URL's scheme is `{other}`; use https"))),
-        };
+        if !matches!(url.scheme(), "https" | "http") {
+            return Err(Refusal::invalid(format!("the URL's scheme is `{}`; use https", url.scheme())));
+        }
+        let scheme = Scheme::of(url);
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Refusal::invalid("the URL has a user name or password; send credentials in a header"));
         }
@@ -184,14 +196,14 @@ impl Guard {
             Some(Host::Ipv6(ip)) => IpAddr::V6(ip),
             Some(Host::Domain(name)) => {
                 judge_name(name)?;
-                if !https && !self.allow_http && self.allow.is_empty() {
+                if scheme == Scheme::Http && !self.allow_http && self.allow.is_empty() {
                     return Err(Refusal::policy("http:// is not allowed; use https://"));
                 }
                 return Ok(None);
             }
             None => return Err(Refusal::invalid("the URL has no host")),
         };
-        self.judge_for(SocketAddr::new(ip, port), https).map(Some)
+        self.judge_for(SocketAddr::new(ip, port), scheme).map(Some)
     }
 }
 

@@ -161,7 +161,10 @@ fn plain_http_goes_only_where_a_rule_opens() {
     assert_eq!(plain(&some, "http://8.8.8.8/"), Ok(()));
     assert_eq!(plain(&some, "http://8.8.4.4/"), denied);
     assert_eq!(plain(&some, "http://example.com/"), Ok(()), "its addresses are judged when they are known");
-    assert!(some.judge_for(at("8.8.4.4", 80), false).is_err() && some.judge_for(at("8.8.8.8", 80), false).is_ok());
+    assert!(
+        some.judge_for(at("8.8.4.4", 80), Scheme::Http).is_err()
+            && some.judge_for(at("8.8.8.8", 80), Scheme::Http).is_ok()
+    );
     let all = guard_with(&[], |s| s.allow_http = true);
     assert_eq!(plain(&all, "http://example.com/"), Ok(()));
     assert_eq!(plain(&all, "http://8.8.8.8/"), Ok(()));

@@ -1,6 +1,7 @@
 //! Connections waiting for their next request. None is shared between endpoints, and none carries two requests at once.
 
 use super::connect::host_name;
+use super::guard::Scheme;
 use super::wire::{Meter, Wire};
 use bytes::Bytes;
 use http::{HeaderValue, Request};
@@ -26,7 +27,7 @@ pub(super) struct Link {
     pub(super) meter: Arc<Meter>,
     pub(super) peer: SocketAddr,
     pub(super) host: HeaderValue,
-    https: bool,
+    scheme: Scheme,
     origin_host: Box<str>,
     origin_port: u16,
     born: Instant,
@@ -52,7 +53,7 @@ impl Link {
             meter,
             peer,
             host,
-            https: url.scheme() == "https",
+            scheme: Scheme::of(url),
             origin_host: host_name(url).into(),
             origin_port: url.port_or_known_default().unwrap_or_default(),
             born: now,
@@ -61,7 +62,7 @@ impl Link {
     }
 
     fn serves(&self, url: &Url) -> bool {
-        self.https == (url.scheme() == "https")
+        self.scheme == Scheme::of(url)
             && Some(self.origin_port) == url.port_or_known_default()
             && *self.origin_host == *host_name(url)
     }
