@@ -6,9 +6,10 @@ use bytes::Bytes;
 use hookgate::clock::{Clock, SystemClock};
 use hookgate::delivery::{EventTypes, Name, Route};
 use hookgate::http::{Limits, serve};
-use hookgate::ingress::{Admission, ChallengeAnswer, Ingress, Inlet, Refusal, Request, Routes, Settings, Verifier};
+use hookgate::ingress::{Ingress, Inlet, Routes, Settings, Verifier};
 use hookgate::ledger::{EndpointCaps, EndpointKey, LedgerError, Slots, SourceKey, TenantKey};
 use hookgate::secret::Secret;
+use hookgate::verify::{Admission, ChallengeAnswer, CheckStep, Refusal, RefusalCode, Request};
 use hookgate::verify::{Grant, Publication};
 use http::{HeaderValue, Method, StatusCode};
 use std::net::SocketAddr;
@@ -36,7 +37,9 @@ impl Verifier for Obedient {
             panic!("told to");
         }
         if let Some(word) = header("x-refuse") {
-            return Err(Refusal { code: word.leak(), detail: "told to".to_owned() });
+            let code = RefusalCode::ALL.into_iter().find(|code| code.as_str() == word).unwrap();
+            let detail = "told to".to_owned();
+            return Err(Refusal { code, step: CheckStep::Presence, detail, skew_seconds: None });
         }
         if header("x-challenge").is_some() || (*request.method == Method::GET && request.url.contains("challenge=")) {
             let content_type = HeaderValue::from_static("text/plain");
