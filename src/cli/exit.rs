@@ -78,6 +78,6 @@ impl fmt::Display for Failure {
 impl From<std::io::Error> for Failure {
     fn from(e: std::io::Error) -> Self {
         let exit = if e.kind() == std::io::ErrorKind::BrokenPipe { Exit::Done } else { Exit::Failed };
-        Failure::new(exit, format!("cannot write: {e}"))
+        Failure::new(exit, format!("input or output failed: {e}"))
     }
 }

@@ -61,6 +61,17 @@ impl Seen {
 }
 
 pub(super) async fn run(args: Tail, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    // One wait for the whole time: a Ctrl-C during a request counts as well.
+    tokio::select! {
+        ended = follow(args, context) => ended,
+        stopped = tokio::signal::ctrl_c() => {
+            stopped?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+async fn follow(args: Tail, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let mut client = Client::new(context)?;
     let path = client.in_tenant(&["deliveries"]).await?;
     let query = args.filter.query();
@@ -88,13 +99,7 @@ pub(super) async fn run(args: Tail, context: &mut Context<'_>) -> Result<Exit, F
         if args.count.is_some_and(|count| shown >= count) {
             return Ok(Exit::Done);
         }
-        tokio::select! {
-            () = tokio::time::sleep(args.interval) => {}
-            stopped = tokio::signal::ctrl_c() => {
-                stopped?;
-                return Ok(Exit::Done);
-            }
-        }
+        tokio::time::sleep(args.interval).await;
     }
 }
 

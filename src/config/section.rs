@@ -112,6 +112,8 @@ pub(super) struct Section<'t> {
     /// The path with `<name>` for every name.
     pattern: String,
     known: BTreeSet<&'static str>,
+    /// Keys of a later release: refused, and never proposed.
+    later: BTreeSet<&'static str>,
 }
 
 fn joined(path: &str, key: &str) -> String {
@@ -126,6 +128,7 @@ impl<'t> Section<'t> {
             path: String::new(),
             pattern: String::new(),
             known: BTreeSet::new(),
+            later: BTreeSet::new(),
         }
     }
 
@@ -156,7 +159,7 @@ impl<'t> Section<'t> {
         let node = self.take(walk, key)?;
         let text = text_of(node);
         if text.is_none() {
-            walk.mismatch(node, &self.path(key), "a string");
+            walk.mismatch(node, &self.path(key), "a string, in quotes");
         }
         Some(self.found(key, node, text?.to_owned()))
     }
@@ -205,7 +208,7 @@ impl<'t> Section<'t> {
                 let field = format!("{field}[{i}]");
                 let text = text_of(item);
                 if text.is_none() {
-                    walk.mismatch(item, &field, "a string");
+                    walk.mismatch(item, &field, "a string, in quotes");
                 }
                 Some(At { value: text?.to_owned(), place: item.place.clone(), field })
             }),
@@ -390,7 +393,14 @@ impl<'t> Section<'t> {
             return None;
         };
         let (path, pattern) = (self.path(key), joined(&self.pattern, key));
-        Some(Section { fields, place: self.fields[key].key.clone(), path, pattern, known: BTreeSet::new() })
+        Some(Section {
+            fields,
+            place: self.fields[key].key.clone(),
+            path,
+            pattern,
+            known: BTreeSet::new(),
+            later: BTreeSet::new(),
+        })
     }
 
     /// A table of tables by name.
@@ -413,7 +423,17 @@ impl<'t> Section<'t> {
                 continue;
             };
             let pattern = joined(&outer.pattern, "<name>");
-            all.push((name, Section { fields, place: field.key.clone(), path, pattern, known: BTreeSet::new() }));
+            all.push((
+                name,
+                Section {
+                    fields,
+                    place: field.key.clone(),
+                    path,
+                    pattern,
+                    known: BTreeSet::new(),
+                    later: BTreeSet::new(),
+                },
+            ));
         }
         all
     }
@@ -425,7 +445,7 @@ impl<'t> Section<'t> {
         for (name, field) in inner.fields {
             match text_of(&field.node) {
                 Some(text) => all.push((name.clone(), text.to_owned())),
-                None => walk.mismatch(&field.node, &inner.path(name), "a string"),
+                None => walk.mismatch(&field.node, &inner.path(name), "a string, in quotes"),
             }
         }
         all
@@ -462,18 +482,18 @@ impl<'t> Section<'t> {
 
     /// A key that a later release will know. Refused, so that nobody relies on it in vain.
     pub(super) fn not_yet(&mut self, walk: &mut Walk<'_>, key: &'static str, remedy: &str) {
-        if let Some(node) = self.take(walk, key) {
+        self.later.insert(key);
+        if let Some(found) = self.fields.get(key) {
             let field = self.path(key);
-            walk.hide(&node.place);
-            let place = self.fields[key].key.clone();
-            walk.problem(&place, &field, format!("`{key}` is not supported by this release"), remedy);
+            walk.hide(&found.node.place);
+            walk.problem(&found.key, &field, format!("`{key}` is not supported by this release"), remedy);
         }
     }
 
     /// To be called when everything known was asked for: what is left is a mistake.
     pub(super) fn close(self, walk: &mut Walk<'_>) {
         for (key, field) in self.fields {
-            if self.known.contains(key.as_str()) {
+            if self.known.contains(key.as_str()) || self.later.contains(key.as_str()) {
                 continue;
             }
             // A misspelt `secrets` is still a secret.
