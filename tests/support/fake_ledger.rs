@@ -98,8 +98,8 @@ impl Queue for FakeLedger {
         Ok(Accepted::New(id))
     }
 
-    async fn claim(&self, _: Vec<Slot>, _: Timestamp) -> Result<Vec<Claimed>, LedgerError> {
-        Ok(Vec::new())
+    async fn claim(&self, _: Vec<Slot>, _: Timestamp) -> Result<Claims, LedgerError> {
+        Ok(Claims::default())
     }
 
     async fn settle(&self, _: Settlement) -> Result<Settled, LedgerError> {
