@@ -12,8 +12,10 @@ mod dlq;
 mod endpoint;
 mod event;
 mod exit;
+mod keys;
 pub mod listen;
 mod output;
+mod request;
 pub mod send;
 pub mod serve;
 pub mod sign;
@@ -100,8 +102,16 @@ enum Command {
     /// Events: what was accepted, and publishing one
     #[command(subcommand)]
     Event(event::Event),
+    /// A receiver that prints what it gets, and verifies it
+    Listen(listen::Listen),
+    /// Sign a body and post it
+    Send(send::Send),
+    /// Print the headers that sign a body
+    Sign(sign::Sign),
     /// Follow deliveries as they happen
     Tail(tail::Tail),
+    /// Say whether a request is valid, or which step failed and why
+    Verify(verify::Verify),
 }
 
 /// What a command works with.
@@ -150,7 +160,11 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Dlq(verb) => block_on(dlq::run(verb, context)),
         Command::Endpoint(verb) => block_on(endpoint::run(verb, context)),
         Command::Event(verb) => block_on(event::run(verb, context)),
+        Command::Listen(args) => block_on(listen::run(&args, context)),
+        Command::Send(args) => block_on(send::run(&args, context)),
+        Command::Sign(args) => sign::run(&args, context),
         Command::Tail(args) => block_on(tail::run(args, context)),
+        Command::Verify(args) => verify::run(&args, context),
     }
 }
 
