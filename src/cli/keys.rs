@@ -44,7 +44,7 @@ impl Keys {
             None => Ready { source: self.given(tolerance, context)?, public_url: None },
         };
         for warning in ready.source.warnings() {
-            context.output.say(&format!("warning: {warning}"));
+            context.output.say(&format!("warning: {}", numbered(warning)));
         }
         Ok(ready)
     }
@@ -120,9 +120,18 @@ fn compiled(
         );
     }
     spec.compile(&name(tenant)?, &name(source)?, read).map_err(|problems| {
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let told: Vec<String> = problems.iter().map(|problem| numbered(&problem.to_string())).collect();
         Failure::new(Exit::Usage, told.join("\n       "))
     })
+}
+
+/// `secrets[0]: …` is `secret 1: …` for who gave it as a flag.
+fn numbered(told: &str) -> String {
+    let number = |rest: &str| {
+        let (index, rest) = rest.split_once("]: ")?;
+        Some(format!("secret {}: {rest}", index.parse::<usize>().ok()? + 1))
+    };
+    told.strip_prefix("secrets[").and_then(number).unwrap_or_else(|| told.to_owned())
 }
 
 /// Reads a time: RFC 3339, or seconds since 1970.

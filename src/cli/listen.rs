@@ -60,8 +60,8 @@ pub struct Listen {
     #[arg(long, value_name = "SECONDS")]
     pub retry_after: Option<u32>,
     /// The answer's body
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub body: String,
+    #[arg(long, value_name = "TEXT")]
+    pub body: Option<String>,
     /// End after so many requests
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub exit_after: Option<u64>,
@@ -250,7 +250,7 @@ pub(super) async fn run(args: &Listen, context: &mut Context<'_>) -> Result<Exit
         statuses,
         delay: args.delay,
         retry_after: args.retry_after,
-        body: args.body.clone().into(),
+        body: args.body.clone().unwrap_or_default().into(),
         budget: Budget::new(BODIES_BYTES_MAX),
         ids: Mutex::default(),
         rows,

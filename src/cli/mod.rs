@@ -15,6 +15,7 @@ mod exit;
 mod keys;
 pub mod listen;
 mod output;
+mod reference;
 mod request;
 pub mod send;
 pub mod serve;
@@ -28,6 +29,7 @@ mod tests;
 pub use client::Client;
 pub use exit::{Exit, Failure};
 pub use output::{Consent, Format, Output, Streams};
+pub use reference::reference;
 
 use crate::config::Env;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
