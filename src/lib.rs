@@ -4,6 +4,7 @@ pub mod admin;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod crash;
 pub mod delivery;
 pub mod dispatch;
 pub mod duration;
