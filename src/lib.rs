@@ -1,6 +1,7 @@
 //! hookgate: a webhook gateway. The rooms and the walls between them are described in `ARCHITECTURE.md`.
 
 pub mod admin;
+pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -8,6 +8,7 @@ use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{AttemptId, DeliveryId, EndpointStatus, EventId, History};
 use crate::ledger::{EndpointKey, Interrupted, Lease, Slot, SourceKey, TenantKey};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long a rescued lease is kept for the decision on it.
@@ -69,12 +70,20 @@ impl ClaimDue {
     }
 }
 
-impl Verb for ClaimDue {
-    type Done = Vec<Leased>;
+/// What a claim leased, and when the rest of each endpoint that was asked for is due.
+#[derive(Default)]
+pub(super) struct Dealt {
+    pub(super) leased: Vec<Leased>,
+    pub(super) next_due: BTreeMap<EndpointKey, Timestamp>,
+}
 
-    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Leased>, Fault> {
+impl Verb for ClaimDue {
+    type Done = Dealt;
+
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Dealt, Fault> {
         self.used.clear();
         let mut all = Vec::new();
+        let mut next_due = BTreeMap::new();
         let mut from = 0;
         while let Some(slot) = self.slots.get(from).and_then(Option::as_ref) {
             let (endpoint, lease_for) = (slot.endpoint(), slot.lease_for());
@@ -90,13 +99,15 @@ impl Verb for ClaimDue {
             } else {
                 refuse_closed(w, endpoint, self.now);
             }
+            let first: Option<i64> = w.sql.next_due.query_row([endpoint.0], |row| row.get(0))?;
+            next_due.extend(first.map(|due| (endpoint, Timestamp::from_millis(due))));
             from += slots;
         }
-        Ok(all)
+        Ok(Dealt { leased: all, next_due })
     }
 
-    fn publish(mut self, done: &mut Vec<Leased>, _shared: &Shared) {
-        for (leased, at) in done.iter_mut().zip(&self.used) {
+    fn publish(mut self, done: &mut Dealt, _shared: &Shared) {
+        for (leased, at) in done.leased.iter_mut().zip(&self.used) {
             leased.slot = self.slots.get_mut(*at).and_then(Option::take);
         }
     }

@@ -129,6 +129,8 @@ pub(super) struct Keyring {
     kek: XChaCha20Poly1305,
     /// Names the key-encryption key without giving it away.
     kek_id: [u8; 8],
+    /// What keys for other purposes are derived from.
+    root: Zeroizing<[u8; KEY_BYTES]>,
     tenants: RwLock<HashMap<TenantKey, Arc<TenantCipher>>>,
 }
 
@@ -148,8 +150,19 @@ impl Keyring {
         let mut kek_id = [0; 8];
         derive.expand(b"key-encryption key", key.as_mut_slice()).map_err(|_| bad())?;
         derive.expand(b"key-encryption key id", &mut kek_id).map_err(|_| bad())?;
+        let mut root = Zeroizing::new([0; KEY_BYTES]);
+        derive.expand(b"keys for other purposes", root.as_mut_slice()).map_err(|_| bad())?;
         let kek = XChaCha20Poly1305::new_from_slice(key.as_slice()).map_err(|_| bad())?;
-        Ok(Keyring { kek, kek_id, tenants: RwLock::default() })
+        Ok(Keyring { kek, kek_id, root, tenants: RwLock::default() })
+    }
+
+    /// 32 bytes for a purpose outside the ledger: the same from start to start, of no use for anything else.
+    pub(super) fn derived(&self, purpose: &str) -> Secret {
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        // HKDF gives up to 255 digests; one is asked for.
+        let _enough =
+            Hkdf::<Sha256>::new(Some(PRODUCT), self.root.as_slice()).expand(purpose.as_bytes(), key.as_mut_slice());
+        Secret::new(key.as_slice())
     }
 
     pub(super) fn kek_id(&self) -> [u8; 8] {
@@ -240,10 +253,8 @@ pub(super) fn master_key(
 ) -> Result<Secret, LedgerError> {
     let shown = path.display();
     if let Some(given) = given {
-        return decode(given.expose()).ok_or_else(|| LedgerError::Open {
-            problem: "the master key that was given is not 32 bytes in hexadecimal".into(),
-            remedy: "set HOOKGATE_MASTER_KEY to 64 hexadecimal digits, for instance from `openssl rand -hex 32`".into(),
-        });
+        // Its length is judged where keys are made of it.
+        return Ok(given.clone());
     }
     let failed = |what: &str, e: &std::io::Error| LedgerError::Open {
         problem: format!("the master key file {shown} cannot be {what}: {e}"),

@@ -49,7 +49,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub path: PathBuf,
-    /// 32 bytes in hexadecimal; `None`: the file `master-key` beside the ledger, made at the first start.
+    /// 32 bytes; `None`: the file `master-key` beside the ledger, made at the first start.
     pub master_key: Option<Secret>,
     /// Events that wait for the disk before others are turned away, and the bytes that they may hold.
     pub queued_max: usize,
@@ -240,6 +240,11 @@ impl SqliteLedger {
                 return std::future::pending().await;
             }
         }
+    }
+
+    /// A key for a purpose outside the ledger, of 32 bytes: the same from start to start.
+    pub fn derived_key(&self, purpose: &str) -> Secret {
+        self.shared.keyring.derived(purpose)
     }
 
     /// The stop as a value to be passed on.

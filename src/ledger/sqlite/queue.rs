@@ -1,7 +1,7 @@
 //! The queue's verbs, as callers see them: what is sealed, minted and read around the writer's transactions.
 
 use super::accept::{AcceptEvent, Arriving};
-use super::claim::{ClaimDue, Leased, Rescue};
+use super::claim::{ClaimDue, Dealt, Leased, Rescue};
 use super::codec::{self, Headers};
 use super::declare::{Declare, NamePlugin};
 use super::fault::Fault;
@@ -11,8 +11,8 @@ use super::{SqliteLedger, closed};
 use crate::clock::Timestamp;
 use crate::delivery::{DecidedBy, DeliveryId, Disposition, EventId, Name, PluginVersionId, Reason};
 use crate::ledger::{
-    Accept, Accepted, AttemptRecord, Claimed, Declaration, Directory, EndpointKey, EventContent, Interrupted, Lease,
-    LedgerError, Queue, Settled, Settlement, Slot, TenantKey,
+    Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, Directory, EndpointKey, EventContent, Interrupted,
+    Lease, LedgerError, Queue, Settled, Settlement, Slot, TenantKey,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -70,13 +70,13 @@ impl Queue for SqliteLedger {
         self.ask(AcceptEvent { tenant, source, event, sealed, id, last, deliveries, now }, weight).await
     }
 
-    async fn claim(&self, slots: Vec<Slot>, now: Timestamp) -> Result<Vec<Claimed>, LedgerError> {
+    async fn claim(&self, slots: Vec<Slot>, now: Timestamp) -> Result<Claims, LedgerError> {
         if slots.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Claims::default());
         }
-        let leased = self.ask(ClaimDue::new(slots, now), 0).await?;
+        let Dealt { leased, next_due } = self.ask(ClaimDue::new(slots, now), 0).await?;
         if leased.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Claims { started: Vec::new(), next_due });
         }
         let leases: Vec<Lease> = leased.iter().map(|l| l.lease).collect();
         let shared = Arc::clone(&self.shared);
@@ -131,7 +131,7 @@ impl Queue for SqliteLedger {
                 (Some(_), None) => {}
             }
         }
-        Ok(claimed)
+        Ok(Claims { started: claimed, next_due })
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<Settled, LedgerError> {

@@ -43,6 +43,7 @@ statements! {
           FROM delivery d INDEXED BY delivery_due \
           LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
           WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at <= ?2 ORDER BY d.due_at LIMIT ?3";
+    next_due: "SELECT min(due_at) FROM delivery INDEXED BY delivery_due WHERE state = 0 AND endpoint = ?";
     start: "UPDATE delivery SET state = 1, due_at = ?3, token = ?4, attempts = ?5, attempt = ?6, started_at = ?7 \
             WHERE tenant = ?1 AND id = ?2";
 
