@@ -95,6 +95,8 @@ async fn child(program: &PathBuf, args: &[String], limits: CompileLimits, wasm: 
     let whole = async {
         // The compiler writes its complaint last and little of it, so that reading one after the other is enough.
         let (_, read) = tokio::join!(give, output.read_to_end(&mut artefact));
+        // One that has more to say than it may is not waited for.
+        drop(output);
         read?;
         complaint.read_to_end(&mut message).await?;
         child.wait().await

@@ -86,7 +86,8 @@ impl Plugin {
     }
 }
 
-async fn slot(slots: &Semaphore, wait_max: Duration) -> Result<SemaphorePermit<'_>, Fault> {
+/// Waits for its turn, though not for ever.
+pub(super) async fn slot(slots: &Semaphore, wait_max: Duration) -> Result<SemaphorePermit<'_>, Fault> {
     if let Ok(slot) = slots.try_acquire() {
         return Ok(slot);
     }
