@@ -66,6 +66,15 @@ async fn each_attack_is_a_fault_of_its_kind() {
         ("no such verdict", store8(20, 3), Trap),
         ("no such option", store8(24, 2), Trap),
         ("1.5 MiB of reference", reference(65536, 0x18_0000), OutputTooLarge),
+        (
+            "24 MiB of reference",
+            guests::classify_runs(&format!(
+                "(drop (memory.grow (i32.const 448)))
+                 (i32.store8 (i32.const 24) (i32.const 1)) (i32.store (i32.const 28) (i32.const 65536))
+                 (i32.store (i32.const 32) (i32.const 0x1800000)) {OK}"
+            )),
+            OutputTooLarge,
+        ),
         ("100,000 headers", headers(100_000), OutputTooLarge),
         ("1.5 MiB in one log line", logs(0, 65536, 0x18_0000), OutputTooLarge),
         ("a log line out of bounds", logs(0, 0x7fff_0000, 16), Trap),
