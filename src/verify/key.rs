@@ -93,14 +93,7 @@ impl Encoding {
         let mut candidate = [0; SIGNATURE_BYTES_MAX];
         let text = text.as_bytes();
         match self {
-            Encoding::Hex => {
-                if text.len() != 2 * length {
-                    return None;
-                }
-                for (byte, pair) in candidate.iter_mut().zip(text.chunks_exact(2)) {
-                    *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
-                }
-            }
+            Encoding::Hex => hex(text, length, &mut candidate)?,
             Encoding::Base64 => base64(&STANDARD, text, length, length.div_ceil(3) * 4, &mut candidate)?,
             Encoding::Base64Url => base64(&URL_SAFE_NO_PAD, text, length, (length * 4).div_ceil(3), &mut candidate)?,
         }
@@ -108,12 +101,29 @@ impl Encoding {
     }
 }
 
-fn hex_digit(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+/// The value of each lower-case digit; `0xff` for what is none.
+const HEX_DIGITS: [u8; 256] = {
+    let mut digits = [0xff; 256];
+    let mut value = 0;
+    while value < 16 {
+        digits[b"0123456789abcdef"[value as usize] as usize] = value;
+        value += 1;
     }
+    digits
+};
+
+fn hex(text: &[u8], length: usize, out: &mut Candidate) -> Option<()> {
+    if text.len() != 2 * length {
+        return None;
+    }
+    let mut wrong = 0;
+    for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
+        let (high, low) = (HEX_DIGITS[usize::from(pair[0])], HEX_DIGITS[usize::from(pair[1])]);
+        wrong |= high | low;
+        *byte = high << 4 | low;
+    }
+    // A digit's value has no bit above the fourth.
+    (wrong < 16).then_some(())
 }
 
 fn base64(engine: &GeneralPurpose, text: &[u8], length: usize, symbols: usize, out: &mut Candidate) -> Option<()> {
