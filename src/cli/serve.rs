@@ -3,7 +3,7 @@
 use super::{Context, Exit, Failure};
 use crate::app::{Error, Gateway, Options, Resources};
 use crate::config::{self, Colour, Env, Outside, Override, Report, Settings};
-use crate::plugin::{Compiler, compile};
+use crate::plugin::Compiler;
 use crate::telemetry::{self, Metrics};
 use std::path::PathBuf;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -108,12 +108,6 @@ pub(super) fn runtime(threads: Option<usize>) -> std::io::Result<tokio::runtime:
     builder.enable_all().thread_name("hookgate").build()
 }
 
-/// Plugins are compiled by this program itself, in a process of its own.
-pub(super) fn compiler() -> std::io::Result<Compiler> {
-    let program = std::env::current_exe()?;
-    Ok(Compiler::Child { program, args: vec![compile::SUBCOMMAND.to_owned()] })
-}
-
 pub(super) fn failed(error: &Error) -> Failure {
     let exit = match error {
         Error::Resource { .. } | Error::Token { .. } | Error::PluginHost(_) | Error::Egress(_) => Exit::Usage,
@@ -125,7 +119,7 @@ pub(super) fn failed(error: &Error) -> Failure {
 async fn serve(origin: Origin, settings: Settings, metrics: Metrics) -> Result<Exit, Failure> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let hangups = signal(SignalKind::hangup())?;
-    let options = Options { settings, env: origin.env.clone(), compiler: compiler()?, metrics };
+    let options = Options { settings, env: origin.env.clone(), compiler: Compiler::this_binary()?, metrics };
     let gateway = Gateway::start(options).await.map_err(|e| failed(&e))?;
     if let Some(path) = &gateway.token_file {
         tracing::info!(path = %path.display(), "the operator's token is in this file");
