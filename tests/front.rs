@@ -1,4 +1,6 @@
 //! The two listeners over real sockets, before a ledger in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(unreachable_pub, reason = "shared between modules of one binary")]
 
 #[path = "front/edge.rs"]
 mod edge;

@@ -100,6 +100,8 @@ enum Command {
     /// Events: what was accepted, and publishing one
     #[command(subcommand)]
     Event(event::Event),
+    /// Run the gateway: ingress, dispatch and admin API in one process
+    Serve(serve::Serve),
     /// Follow deliveries as they happen
     Tail(tail::Tail),
 }
@@ -150,6 +152,7 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Dlq(verb) => block_on(dlq::run(verb, context)),
         Command::Endpoint(verb) => block_on(endpoint::run(verb, context)),
         Command::Event(verb) => block_on(event::run(verb, context)),
+        Command::Serve(args) => serve::run(&args, context),
         Command::Tail(args) => block_on(tail::run(args, context)),
     }
 }

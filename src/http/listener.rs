@@ -2,6 +2,7 @@
 
 use super::gate::{self, Gate, Refused, Watch};
 use super::problem::Problem;
+use crate::telemetry::{CONNECTIONS_REFUSED, HANDLER_PANICS};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::{HeaderValue, Request, Response, StatusCode, header};
@@ -104,7 +105,7 @@ async fn accept_from<A: Accept, H: Handler>(from: A, handler: Arc<H>, limits: Ar
             Ok((stream, peer)) => {
                 pause = PAUSE_MIN;
                 let Some(place) = places.take(peer.ip()) else {
-                    metrics::counter!("hookgate_connections_refused_total").increment(1);
+                    metrics::counter!(CONNECTIONS_REFUSED).increment(1);
                     continue;
                 };
                 let connection = connection(stream, peer, Arc::clone(&handler), Arc::clone(&limits), stop.clone());
@@ -234,7 +235,7 @@ async fn answer<H: Handler>(handler: &H, request: Request<Incoming>, connection:
             Ok(answer) => answer,
             Err(_panic) => {
                 // The panic hook has told where; its text may hold what must not be shown.
-                metrics::counter!("hookgate_handler_panics_total").increment(1);
+                metrics::counter!(HANDLER_PANICS).increment(1);
                 tracing::error!("a request's handler panicked");
                 let problem =
                     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "this request cannot be handled");

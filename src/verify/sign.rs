@@ -97,7 +97,7 @@ impl Source {
         let parts = template::parts(&alternative.signed, request, &values);
         let signatures = alternative.keys.iter().filter_map(|(_, key)| key.sign(&parts, sig.encoding));
         let mut items: Vec<String> = signatures
-            .map(|signature| match (&sig.pair, sig.take.first()) {
+            .map(|signature| match (sig.pair, sig.take.first()) {
                 (Some(pair), Some(version)) => format!("{version}{pair}{}{}", sig.prefix, *signature),
                 (Some(_), None) | (None, _) => format!("{}{}", sig.prefix, *signature),
             })
@@ -105,18 +105,17 @@ impl Source {
         if items.is_empty() {
             return Err(SignError::NoSigningKey);
         }
-        let Some(split) = &sig.split else {
+        let Some(split) = sig.split else {
             return Ok(finish(alternative, sign, at, items.swap_remove(0), headers));
         };
         let beside = alternative.vars.iter().zip(&values).filter_map(|(var, value)| match (&var.locator, value) {
             (Locator::Sig(key), Some(value)) => {
-                let pair = sig.pair.as_deref().unwrap_or_default();
-                Some(format!("{key}{pair}{}", String::from_utf8_lossy(value)))
+                sig.pair.map(|pair| format!("{key}{pair}{}", String::from_utf8_lossy(value)))
             }
             _ => None,
         });
         let list: Vec<String> = beside.chain(items).collect();
-        Ok(finish(alternative, sign, at, list.join(split), headers))
+        Ok(finish(alternative, sign, at, list.join(split.encode_utf8(&mut [0; 4])), headers))
     }
 }
 
