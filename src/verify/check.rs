@@ -25,14 +25,14 @@ pub(super) struct Alternative {
     pub(super) signed: Vec<Piece>,
     pub(super) time: Option<Time>,
     pub(super) require: Vec<(Locator, Vec<u8>)>,
-    /// Where the event's id may stand, and whether the signature covers that place.
-    pub(super) id: Vec<(Locator, bool)>,
+    /// Where the event's id may stand.
+    pub(super) id: Vec<Locator>,
     pub(super) id_is_word: bool,
     pub(super) event_type: Vec<Locator>,
     pub(super) challenges: Vec<Challenge>,
     pub(super) covers_body: bool,
-    /// Whether the signature covers the place of the source's own dedup key.
-    pub(super) covers_dedup: bool,
+    /// Whether the signature covers every place that the dedup key may come from.
+    pub(super) covers_key: bool,
 }
 
 pub(super) struct Sig {
@@ -86,8 +86,8 @@ pub(super) struct Passed<'r> {
     pub(super) secret: usize,
     pub(super) skew_seconds: Option<i64>,
     pub(super) values: Values<'r>,
-    /// The event's id, and whether the signature covers it.
-    pub(super) id: Option<(Cow<'r, str>, bool)>,
+    /// The event's id.
+    pub(super) id: Option<Cow<'r, str>>,
 }
 
 impl Unit {
@@ -314,8 +314,8 @@ impl Alternative {
         Ok(Passed { secret, skew_seconds, values, id })
     }
 
-    fn event_id<'r>(&self, facts: &Facts<'r>) -> Result<Option<(Cow<'r, str>, bool)>, Refusal> {
-        for (locator, covered) in &self.id {
+    fn event_id<'r>(&self, facts: &Facts<'r>) -> Result<Option<Cow<'r, str>>, Refusal> {
+        for locator in &self.id {
             let place = facts.at(locator);
             if matches!(place, Place::Absent) {
                 continue;
@@ -326,7 +326,7 @@ impl Alternative {
                 return Err(Refusal::malformed(CheckStep::Id, detail));
             }
             if let Some(id) = id.filter(|id| is_readable(id, ID_BYTES_MAX)) {
-                return Ok(Some((id, *covered)));
+                return Ok(Some(id));
             }
         }
         Ok(None)

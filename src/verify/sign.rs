@@ -61,7 +61,7 @@ impl Source {
             .iter()
             .find_map(header)
             .ok_or_else(|| SignError::NotAHeader(sig.at.first().map(Locator::to_string).unwrap_or_default()))?;
-        let id_headers: Vec<&HeaderName> = alternative.id.iter().filter_map(|(at, _)| header(at)).collect();
+        let id_headers: Vec<&HeaderName> = alternative.id.iter().filter_map(header).collect();
         if alternative.id_is_word && !id_headers.is_empty() && !is_word(sign.id) {
             return Err(SignError::BadId(sign.id.to_owned()));
         }
@@ -133,7 +133,7 @@ fn finish(
         .require
         .iter()
         .filter_map(|(at, literal)| header(at).map(|name| (name, String::from_utf8_lossy(literal).into_owned())));
-    let id = alternative.id.first().and_then(|(at, _)| header(at)).map(|name| (name, sign.id.to_owned()));
+    let id = alternative.id.first().and_then(header).map(|name| (name, sign.id.to_owned()));
     let event_type = alternative.event_type.first().and_then(header).zip(sign.event_type.map(str::to_owned));
     for (name, value) in required.chain(id).chain(event_type) {
         if !all.iter().any(|(known, _)| known == name.as_str()) {

@@ -10,7 +10,7 @@ use hookgate::ingress::{Ingress, Inlet, Routes, Settings, Verifier};
 use hookgate::ledger::{EndpointCaps, EndpointKey, LedgerError, Slots, SourceKey, TenantKey};
 use hookgate::secret::Secret;
 use hookgate::verify::{Admission, ChallengeAnswer, CheckStep, Refusal, RefusalCode, Request};
-use hookgate::verify::{Grant, Publication};
+use hookgate::verify::{Grant, Publication, SignRequest, Source, SourceSpec};
 use http::{HeaderValue, Method, StatusCode};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -91,7 +91,20 @@ pub fn routes() -> Routes {
         ])
     };
     let slow = inlet((1, "acme"), (3, "slow")).with_rate(Duration::from_secs(90), NonZeroU32::new(2).unwrap());
-    [inlet((1, "acme"), (1, "github")), inlet((2, "globex"), (2, "stripe")), slow].into_iter().collect()
+    let signed = Inlet::new(
+        (TenantKey(1), name("acme")),
+        (SourceKey(4), name("signed")),
+        "github",
+        Arc::new(github()),
+        BODY_BYTES_MAX,
+    );
+    [inlet((1, "acme"), (1, "github")), inlet((2, "globex"), (2, "stripe")), slow, signed].into_iter().collect()
+}
+
+/// A real source, whose scheme does not sign the event's id.
+fn github() -> Source {
+    let spec = SourceSpec { scheme: "github".to_owned(), ..SourceSpec::default() };
+    spec.compile(&name("acme"), &name("signed"), vec![Secret::new("a-secret-for-tests")]).unwrap()
 }
 
 pub async fn front(settings: Settings, limits: Limits) -> Front {
@@ -169,6 +182,30 @@ async fn a_repetition_is_answered_with_the_first_event() {
     assert_problem(&other, 409, "key_reused");
     assert_eq!(other.json()["event"], first.json()["event"]);
     assert_eq!(front.stored(), 1);
+}
+
+#[tokio::test]
+async fn an_unsigned_id_opens_no_door_to_a_replay() {
+    let front = plain().await;
+    let send = async |id: &str, body: &'static str| {
+        let bytes = Bytes::from_static(body.as_bytes());
+        let sign =
+            SignRequest { id, event_type: None, timestamp: SystemClock.now(), url: "https://a.test/", body: &bytes };
+        let headers = github().sign(sign).unwrap();
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        ask(front.address, post("/in/acme/signed", &headers, body)).await
+    };
+    let first = send("d-1", "one").await;
+    assert_eq!(first.json()["duplicate"], false);
+    for id in ["d-1", "d-2"] {
+        let again = send(id, "one").await;
+        assert_eq!((again.status, &again.json()["duplicate"]), (200, &true.into()), "{id}");
+        assert_eq!(again.json()["event"], first.json()["event"]);
+    }
+    assert_problem(&send("d-1", "two").await, 409, "key_reused");
+    // The replay has not taken the id that it came under.
+    assert_eq!(send("d-2", "two").await.json()["duplicate"], false);
+    assert_eq!(front.stored(), 2);
 }
 
 #[tokio::test]

@@ -35,6 +35,7 @@ pub struct Stored {
 pub struct FakeLedger {
     mint: Mint,
     pub stored: Mutex<Vec<Stored>>,
+    /// Keys and contents.
     dedup: Mutex<HashMap<[u8; 16], First>>,
     /// What the next verbs answer instead.
     pub fault: Mutex<Option<LedgerError>>,
@@ -93,7 +94,12 @@ impl Queue for FakeLedger {
                 let same = *body == event.body_digest;
                 return Ok(if same { Accepted::Duplicate(*first) } else { Accepted::KeyReused(*first) });
             }
-            known.insert(dedup.digest, (id, event.body_digest));
+            if let Some((first, _)) = dedup.content.and_then(|content| known.get(&content)) {
+                return Ok(Accepted::Duplicate(*first));
+            }
+            for digest in [Some(dedup.digest), dedup.content].into_iter().flatten() {
+                known.insert(digest, (id, event.body_digest));
+            }
         }
         let deliveries = accept.deliveries.iter().map(|d| (d.endpoint, d.slot.is_some())).collect();
         let (tenant, source) = (accept.tenant, accept.source);

@@ -50,13 +50,19 @@ impl Compiler {
         }
         let (algorithm, signed) = (algorithm?, signed?);
         let covered = |at: &Locator| algorithm == Algorithm::Equal || covers(&signed, &vars, at);
-        let id = id.into_iter().map(|at| (covered(&at), at)).map(|(covered, at)| (at, covered)).collect();
-        let covers_dedup = if let DedupRule::At(at) = dedup { covered(at) } else { true };
+        let covers_body = signed.contains(&Piece::Body);
+        let covers_key = match dedup {
+            // Without a place the key is the signed content, and the same request may have an id elsewhere.
+            DedupRule::Scheme => !id.is_empty() && id.iter().all(covered),
+            DedupRule::At(at) => covered(at),
+            DedupRule::Body => algorithm == Algorithm::Equal || covers_body,
+            DedupRule::Never => true,
+        };
         Some(Alternative {
             algorithm,
             keys: Vec::new(),
             sig: sig?,
-            covers_body: signed.contains(&Piece::Body),
+            covers_body,
             require: require.into_iter().map(|(at, literal)| (at, literal.into_bytes())).collect(),
             vars,
             signed,
@@ -65,7 +71,7 @@ impl Compiler {
             id_is_word,
             event_type,
             challenges,
-            covers_dedup,
+            covers_key,
         })
     }
 
@@ -266,9 +272,23 @@ fn built_in(name: &str) -> Option<Piece> {
     })
 }
 
-/// Whether the signed bytes hold what stands at `at`.
+/// Whether the signed bytes hold what stands at `at`, whenever something stands there.
 fn covers(signed: &[Piece], vars: &[Var], at: &Locator) -> bool {
-    if template::variables(signed).any(|index| vars[index].locator == *at) {
+    let here = |index: usize| vars[index].locator == *at;
+    // A group vanishes with another variable in it, too.
+    let sure = |piece: &Piece| match piece {
+        Piece::Group(group) => !template::variables(group).any(|index| vars[index].optional && !here(index)),
+        Piece::Literal(_)
+        | Piece::Body
+        | Piece::Method
+        | Piece::Url
+        | Piece::UrlWithoutQuery
+        | Piece::Path
+        | Piece::Query
+        | Piece::Var(_)
+        | Piece::Place(_) => true,
+    };
+    if signed.iter().any(|piece| sure(piece) && template::variables(std::slice::from_ref(piece)).any(here)) {
         return true;
     }
     match at {
