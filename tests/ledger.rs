@@ -7,5 +7,15 @@ mod support;
 
 #[path = "ledger/bench.rs"]
 mod bench;
+#[path = "ledger/dedup.rs"]
+mod dedup;
+#[path = "ledger/durability.rs"]
+mod durability;
+#[path = "ledger/model.rs"]
+mod model;
+#[path = "ledger/operations.rs"]
+mod operations;
 #[path = "ledger/queue.rs"]
 mod queue;
+#[path = "ledger/records.rs"]
+mod records;

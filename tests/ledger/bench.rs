@@ -12,6 +12,7 @@ use hookgate::ledger::{
 use hookgate::verify::Publication;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -71,8 +72,9 @@ impl Bench {
         let slots = Arc::new(Slots::new(Arc::clone(&wakes)));
         let clock = Arc::new(ManualClock::at(now));
         let path = settings.path.clone();
-        let seed = u64::try_from(now.as_millis()).unwrap();
-        let entropy = Arc::new(SeededEntropy::new(seed));
+        // The same chance on every run, but never twice for one ledger.
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        let entropy = Arc::new(SeededEntropy::new(OPENED.fetch_add(1, Ordering::SeqCst) << 32));
         let (ledger, births) =
             open(settings, Arc::clone(&slots), Arc::clone(&wakes), entropy, Arc::<ManualClock>::clone(&clock))?;
         let directory = ledger.declare(declaration(), now).await?;
@@ -108,7 +110,6 @@ impl Bench {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let to = dir.path().join("data");
         std::fs::create_dir(&to).unwrap();
-        std::os::unix::fs::chown(&to, None, None).unwrap();
         std::fs::set_permissions(&to, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         for file in ["ledger.db", "ledger.db-wal", "master-key"] {
             let from = self.path.parent().unwrap().join(file);

@@ -80,7 +80,7 @@ impl Verb for AcceptEvent {
         ])?;
         if let Some(dedup) = &event.dedup {
             let until = self.now.plus(dedup.window);
-            w.remember(dedup.digest, self.id, &event.body_digest, until)?;
+            w.remember(dedup.digest, self.id, &event.body_digest, self.now, until)?;
         }
         let later = event.deliver_at.filter(|at| *at > self.now);
         for arriving in &mut self.deliveries {

@@ -38,6 +38,10 @@ impl Fault {
 }
 
 pub(super) fn severity(error: &rusqlite::Error) -> Severity {
+    // The shared memory beside the file could not grow: as good as a full disk.
+    if error.sqlite_error().is_some_and(|e| e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE) {
+        return Severity::Full;
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Severity::Full,
         Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Severity::Stop,

@@ -168,6 +168,11 @@ pub fn open(
         })?);
         Ok(())
     };
+    if dedup.wants_filter() {
+        let reader = schema::open_reader(path, &shared.settings)?;
+        let orders = orders.clone();
+        spawn("ledger-filter", Box::new(move |shared| fill_filter(&reader, orders, shared)))?;
+    }
     let writers = Arc::clone(&shared);
     spawn(
         "ledger-write",
@@ -205,6 +210,24 @@ pub fn open(
         prune: prune::Cursors::default(),
     };
     Ok((Arc::new(ledger), born))
+}
+
+/// Until the filter is whole, dedup asks the table: slower, and as exact.
+fn fill_filter(reader: &rusqlite::Connection, orders: Sender<Order>, shared: &Shared) {
+    let attach = move |verb: dedup::AttachFilter| {
+        let (reply, answer) = oneshot::channel();
+        let sent = orders.send(Order::Do(Task::new(verb, reply), 0)).is_ok();
+        drop(orders);
+        sent && matches!(answer.blocking_recv(), Ok(Ok(())))
+    };
+    if let Err(error) = dedup::build_filter(reader, attach) {
+        match fault::severity(&error) {
+            fault::Severity::Stop => shared.stop(format!("the dedup table cannot be read: {error}")),
+            fault::Severity::Full | fault::Severity::Verb => {
+                tracing::warn!(%error, "the dedup filter was not filled; lookups go to the table");
+            }
+        }
+    }
 }
 
 /// The first start leaves a proof of the key; every later one asks for it.

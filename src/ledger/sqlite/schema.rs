@@ -55,9 +55,13 @@ pub(super) fn open_writer(path: &Path, settings: &Settings) -> Result<Connection
 
 /// A connection for reading alone.
 pub(super) fn open_reader(path: &Path, settings: &Settings) -> Result<Connection, LedgerError> {
+    connect_reader(path, settings).map_err(|e| failed(path, &e))
+}
+
+pub(super) fn connect_reader(path: &Path, settings: &Settings) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(|e| failed(path, &e))?;
-    set_up(&connection, settings).map_err(|e| failed(path, &e))?;
+    let connection = Connection::open_with_flags(path, flags)?;
+    set_up(&connection, settings)?;
     Ok(connection)
 }
 

@@ -35,7 +35,8 @@ statements! {
     insert_recent: "INSERT INTO dedup_recent (seq, digest, event, body_digest, until) VALUES (?, ?, ?, ?, ?)";
     delete_recent: "DELETE FROM dedup_recent WHERE seq = ?";
     find_cold: "SELECT event, body_digest, until FROM dedup_cold WHERE digest = ?";
-    delete_cold: "DELETE FROM dedup_cold WHERE digest = ?";
+    insert_cold: "INSERT OR REPLACE INTO dedup_cold (digest, event, body_digest, until) VALUES (?, ?, ?, ?)";
+    sweep_cold: "DELETE FROM dedup_cold WHERE digest > ? AND digest < ? AND until <= ?";
 
     due: "SELECT d.tenant, d.id, d.event, d.origin, d.sequence, d.generation, d.revision, d.attempts, d.counted, \
           d.interrupted, d.began_at, d.token, d.payload, e.source, e.type, e.content_type, e.key, e.accepted_at, \

@@ -286,6 +286,7 @@ impl<'c> Writer<'c> {
             self.effects.dead_since.clear();
             self.effects.dead_since.extend(oldest.map(Timestamp::from_millis));
         }
+        self.merge_dedup()?;
         crash_points_before(&self.effects);
         self.sql.commit.execute([])?;
         Ok(refused)
@@ -297,6 +298,7 @@ impl<'c> Writer<'c> {
         self.next_dedup = next_dedup;
         self.touched.clear();
         self.effects = Effects::default();
+        self.dedup.forget_merge();
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Endpoint(key, Some(before)) => {
