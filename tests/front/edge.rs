@@ -122,6 +122,22 @@ async fn heads_are_bounded() {
 }
 
 #[tokio::test]
+async fn sizes_are_settings() {
+    let limits = Limits { head_bytes_max: 300, headers_max: 5, uri_bytes_max: 30, ..Limits::default() };
+    let front = front(Settings::default(), limits).await;
+    for (place, headers, status) in [
+        (PLACE.to_owned(), "x: y\r\n".repeat(3), 200),
+        (PLACE.to_owned(), "x: y\r\n".repeat(4), 431),
+        (PLACE.to_owned(), format!("x: {}\r\n", "y".repeat(300)), 431),
+        (format!("{PLACE}?{}", "a".repeat(14)), String::new(), 200),
+        (format!("{PLACE}?{}", "a".repeat(15)), String::new(), 414),
+    ] {
+        let reply = ask(front.address, post(&place, &headers, "x")).await;
+        assert_eq!(reply.status, status, "{place} {headers}");
+    }
+}
+
+#[tokio::test]
 async fn slow_heads_and_bodies_end_in_time() {
     let short = Duration::from_millis(50);
     let limits = Limits { head_timeout: short, body_timeout: short, ..Limits::default() };
