@@ -103,8 +103,9 @@ async fn accept_from<A: Accept, H: Handler>(from: A, handler: Arc<H>, limits: Ar
             biased;
             () = stop.cancelled() => break,
             accepted = from.accept() => accepted,
-            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
         };
+        // Those that have ended since the last one came.
+        while connections.try_join_next().is_some() {}
         match accepted {
             Ok((stream, peer)) => {
                 pause = PAUSE_MIN;
@@ -225,11 +226,9 @@ async fn connection<H: Handler>(
             (&mut serving).await
         }
     };
-    if ended.is_ok() {
-        let (mut stream, sends_on) = serving.into_parts().io.into_inner().into_inner();
-        if sends_on {
-            gate::linger(&mut stream).await;
-        }
+    let (mut stream, sends_on) = serving.into_parts().io.into_inner().into_inner();
+    if ended.map_or_else(|error| error.is_parse(), |()| sends_on) {
+        gate::linger(&mut stream).await;
     }
 }
 

@@ -276,6 +276,10 @@ async fn a_ledger_that_cannot_commit_gives_503() {
 #[tokio::test]
 async fn bodies_together_stay_within_their_budget() {
     let front = front(Settings { in_flight_bytes_max: 1_500 }, Limits::default()).await;
+    // A promise takes no share of it.
+    let mut promising = Peer::connect(front.address).await;
+    promising.send("POST /in/acme/github HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nx").await;
+    assert_eq!(ask(front.address, post("/in/acme/github", "", &"x".repeat(1_000))).await.status, 200);
     let held = front.ledger.hold.write().await;
     let mut first = Peer::connect(front.address).await;
     first.send(post("/in/acme/github", "", &"x".repeat(1_000))).await;
