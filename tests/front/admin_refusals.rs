@@ -249,6 +249,30 @@ async fn events_that_break_a_bound() {
     assert_eq!(office.post(&format!("{ACME}/events"), a_week).await.status, 200);
 }
 
+/// Deep JSON exhausts no stack, wherever it stands.
+#[tokio::test]
+async fn deep_json_is_opaque_or_refused() {
+    let office = office().await;
+    let events = format!("{ACME}/events");
+    let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+    let payload = format!("{{\"type\":\"push\",\"payload\":{deep}}}");
+    assert_eq!(office.post(&events, &payload).await.status, 200);
+    assert_eq!(office.ledger.stored.lock().unwrap()[0].event.body, deep);
+    for (body, status, code) in [
+        (format!("{{\"events\":{deep}}}"), 200, ""),
+        (format!("{{\"type\":{deep}}}"), 422, "invalid"),
+        (format!("{{\"other\":{deep}}}"), 422, "unknown_field"),
+        (format!("{{\"type\":\"a\",\"payload\":1,\"ordering_key\":{deep}}}"), 422, "not_supported"),
+        (deep, 422, "invalid"),
+    ] {
+        let reply = office.post(&events, &body).await;
+        assert_eq!((reply.status, reply.code().as_str()), (status, code));
+        if status == 200 {
+            assert_eq!(reply.json()["items"][0]["error"]["code"], "invalid");
+        }
+    }
+}
+
 #[tokio::test]
 async fn sizes_are_settings() {
     let office = office_with(|settings| {

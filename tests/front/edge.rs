@@ -164,6 +164,23 @@ async fn slow_heads_and_bodies_end_in_time() {
 }
 
 #[tokio::test]
+async fn many_half_heads_hold_nobody_up() {
+    let limits = Limits { head_timeout: Duration::from_millis(500), ..Limits::default() };
+    let front = front(Settings::default(), limits).await;
+    let mut halves = Vec::new();
+    for _ in 0..150 {
+        let mut half = Peer::connect(front.address).await;
+        half.send("POST /in/acme/github HTTP/1.1\r\nhost").await;
+        halves.push(half);
+    }
+    assert_eq!(ask(front.address, post(PLACE, "", "x")).await.status, 200);
+    for mut half in halves {
+        assert_eq!(half.reply().await.unwrap().code(), "head_timeout");
+        assert!(half.is_closed().await);
+    }
+}
+
+#[tokio::test]
 async fn a_dribbled_head_gets_no_more_time() {
     let limits = Limits { head_timeout: Duration::from_millis(100), ..Limits::default() };
     let front = front(Settings::default(), limits).await;
