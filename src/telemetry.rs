@@ -31,6 +31,8 @@ pub const COMMIT: &str = "hookgate_commit_seconds";
 pub const COMMIT_BATCH: &str = "hookgate_commit_batch_size";
 pub const BLOCKED_ADDRESSES: &str = "hookgate_blocked_addresses_total";
 pub const CONNECTIONS_REFUSED: &str = "hookgate_connections_refused_total";
+/// Label `code`: what was wrong with it as HTTP, before any handler saw it.
+pub const HTTP_REFUSED: &str = "hookgate_http_refused_total";
 pub const HANDLER_PANICS: &str = "hookgate_handler_panics_total";
 
 /// The words of the outcomes.
@@ -212,6 +214,8 @@ fn register() {
         metrics::describe_counter!(name, help);
         metrics::counter!(name).absolute(0);
     }
+    metrics::describe_counter!(HTTP_REFUSED, "Requests refused as HTTP, by code.");
+    metrics::counter!(HTTP_REFUSED, "code" => "malformed_http").absolute(0);
     metrics::describe_counter!(ATTEMPTS, "Attempts, by outcome.");
     for result in ATTEMPT_RESULTS {
         metrics::counter!(ATTEMPTS, "result" => result).absolute(0);

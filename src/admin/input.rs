@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::error::Category;
 use std::sync::Arc;
 
@@ -45,7 +46,12 @@ pub(super) fn parse_or_default<'a, T: Deserialize<'a> + Default>(body: &'a [u8])
     if body.is_empty() { Ok(T::default()) } else { parse(body) }
 }
 
+/// Reads an object. (Left to itself, the reader would take an array for one, field by field.)
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        let IgnoredAny = serde_json::from_slice(body).map_err(|error| told(&error, "."))?;
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", "a JSON object is expected here"));
+    }
     let mut text = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut text).map_err(|error| {
         let path = error.path().to_string();
@@ -118,6 +124,9 @@ mod tests {
         assert_eq!(told_of(r#"{"inner": {"count": "x"}}"#).2["field"], "inner.count");
         assert_eq!(told_of(r#"{"inner": {}}"#).2["field"], "inner.count");
         assert_eq!(told_of(r#"{"inner": {"count": 1, "more": 2}}"#).2["field"], "inner.more");
-        assert_eq!(told_of("[]").1, "invalid");
+        for no_object in ["[]", "[{\"count\": 1}]", "1", "null", " \"x\""] {
+            assert_eq!(told_of(no_object).1, "invalid", "{no_object}");
+        }
+        assert_eq!(told_of("[").1, "malformed");
     }
 }

@@ -96,7 +96,7 @@ impl Admin {
         }
         let token = self.authorise(&head.headers)?;
         let place = place.ok_or_else(not_found)?;
-        let estate = self.estate.load();
+        let estate = self.estate.load_full();
         let (name, scope) = match place {
             Place::Tenants => {
                 only(&head.method, "GET")?;

@@ -77,14 +77,15 @@ impl At<'_> {
         Ok(answer::json(&self.publish_one(body, &grant).await?))
     }
 
-    /// Items are accepted in their order, and may share a commit.
+    /// Items reach the ledger in their order, and may share a commit.
     async fn publish_batch(&self, body: &[u8], grant: &Grant) -> Result<Answer, Problem> {
         let Batch { events } = parse(body)?;
         if !(1..=BATCH_EVENTS_MAX).contains(&events.len()) {
             return Err(invalid("events", format!("is to hold 1 to {BATCH_EVENTS_MAX} events")));
         }
         let all = events.iter().map(|event| self.publish_one(event.get().as_bytes(), grant));
-        let results = futures_util::future::join_all(all).await;
+        // Unconstrained, since the runtime's budget would let later items overtake; their number is bounded.
+        let results = tokio::task::unconstrained(futures_util::future::join_all(all)).await;
         let all_turned_away = results
             .iter()
             .all(|result| result.as_ref().is_err_and(|problem| problem.status() == StatusCode::SERVICE_UNAVAILABLE));

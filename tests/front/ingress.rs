@@ -108,6 +108,7 @@ fn github() -> Source {
 }
 
 pub async fn front(settings: Settings, limits: Limits) -> Front {
+    let _ = (crate::office::metrics(), logged());
     let ledger = Arc::new(FakeLedger::default());
     let slots = Arc::new(Slots::new(Arc::default()));
     let caps = |endpoint| EndpointCaps {
@@ -315,6 +316,10 @@ async fn a_ledger_that_cannot_commit_gives_503() {
 #[tokio::test]
 async fn bodies_together_stay_within_their_budget() {
     let front = front(Settings { in_flight_bytes_max: 1_500 }, Limits::default()).await;
+    // A promise takes no share of it.
+    let mut promising = Peer::connect(front.address).await;
+    promising.send("POST /in/acme/github HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nx").await;
+    assert_eq!(ask(front.address, post("/in/acme/github", "", &"x".repeat(1_000))).await.status, 200);
     let held = front.ledger.hold.write().await;
     let mut first = Peer::connect(front.address).await;
     first.send(post("/in/acme/github", "", &"x".repeat(1_000))).await;
@@ -341,14 +346,14 @@ async fn bodies_together_stay_within_their_budget() {
 async fn other_methods_are_for_handshakes() {
     let front = plain().await;
     for method in ["GET", "OPTIONS", "HEAD", "PUT", "DELETE", "PATCH", "BREW"] {
-        let reply = {
-            let mut peer = Peer::connect(front.address).await;
-            peer.send(format!("{method} /in/acme/github HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")).await;
-            if method == "HEAD" {
-                continue;
-            }
-            peer.reply().await.unwrap()
-        };
+        let mut peer = Peer::connect(front.address).await;
+        peer.send(format!("{method} /in/acme/github HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")).await;
+        if method == "HEAD" {
+            let all = peer.rest().await;
+            assert!(all.starts_with("HTTP/1.1 405") && all.ends_with("\r\n\r\n"), "{all}");
+            continue;
+        }
+        let reply = peer.reply().await.unwrap();
         assert_problem(&reply, 405, "method_not_allowed");
         assert_eq!(reply.header("allow"), Some("POST"), "{method}");
     }
@@ -397,4 +402,66 @@ async fn a_sender_who_leaves_stores_nothing() {
     front.stop.cancel();
     front.served.await.unwrap();
     assert_eq!(front.ledger.stored.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_body_is_asked_for_when_the_sender_waits_to_be_asked() {
+    let front = plain().await;
+    let mut peer = Peer::connect(front.address).await;
+    peer.send("POST /in/acme/github HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n").await;
+    assert_eq!(peer.reply().await.unwrap().status, 100);
+    peer.send("hi").await;
+    assert_eq!(peer.reply().await.unwrap().status, 200);
+}
+
+/// Everything this process logs.
+fn logged() -> &'static std::sync::Mutex<Vec<u8>> {
+    static LOG: std::sync::OnceLock<std::sync::Mutex<Vec<u8>>> = std::sync::OnceLock::new();
+    LOG.get_or_init(|| {
+        let logger = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Page).finish();
+        tracing::subscriber::set_global_default(logger).unwrap();
+        std::sync::Mutex::default()
+    })
+}
+
+struct Page;
+
+impl std::io::Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        logged().lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn refusals_are_counted_and_logged_by_kind_alone() {
+    let metrics = crate::office::metrics();
+    let count = |scheme: &str, result: &str| -> u64 {
+        let text = metrics.render(&hookgate::ledger::Gauges::default(), SystemClock.now());
+        let series = format!("hookgate_ingress_requests_total{{scheme=\"{scheme}\",result=\"{result}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |n| n.parse().unwrap())
+    };
+    let front = plain().await;
+    let cases = [
+        (
+            "/in/acme/github?hidden-query",
+            "x-refuse: untrusted_key_url\r\nx-s: hidden-header\r\n",
+            "obedient",
+            "untrusted_key_url",
+        ),
+        ("/in/hidden-tenant/github", "", "none", "unknown_source"),
+        ("/in/acme/github", "", "obedient", "accepted"),
+    ];
+    for (place, headers, scheme, result) in cases {
+        let before = count(scheme, result);
+        ask(front.address, post(place, headers, "hidden-body")).await;
+        assert!(count(scheme, result) > before, "{result}");
+    }
+    let log = String::from_utf8(logged().lock().unwrap().clone()).unwrap();
+    assert!(log.contains("tenant=acme source=github result=\"untrusted_key_url\""), "{log}");
+    assert!(log.contains("result=\"unknown_source\""), "{log}");
+    assert!(!log.contains("hidden"), "{log}");
 }
