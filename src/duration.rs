@@ -21,9 +21,20 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is longer than can be counted: write a smaller number"))
 }
 
+/// Writes a duration in the largest unit that divides it, so that [`parse`] reads it.
+pub fn show(span: Duration) -> String {
+    let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    if millis == 0 {
+        return "0s".to_owned();
+    }
+    let (unit, factor) = UNITS.into_iter().rev().find(|(_, factor)| millis.is_multiple_of(*factor)).unwrap_or(UNITS[0]);
+    format!("{}{unit}", millis / factor)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn each_unit_is_read() {
@@ -41,5 +52,13 @@ mod tests {
             assert!(message.contains("write a"), "{bad}: {message}");
         }
         assert!(parse("18446744073709551615d").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read_back(millis in 0u64..1 << 50) {
+            let span = Duration::from_millis(millis);
+            prop_assert_eq!(parse(&show(span)), Ok(span));
+        }
     }
 }

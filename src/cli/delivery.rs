@@ -3,8 +3,8 @@
 use super::output::{Column, text};
 use super::{Client, Consent, Context, Exit, Failure, Format, Output};
 use crate::clock::Timestamp;
-use crate::config::show_duration;
 use crate::delivery::DeliveryState;
+use crate::duration;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::io::Read as _;
@@ -306,7 +306,7 @@ fn rounded(span: Duration) -> String {
     let whole = span.as_secs() / unit * unit;
     let parts = [(whole / 86_400, "d"), (whole / 3_600 % 24, "h"), (whole / 60 % 60, "m"), (whole % 60, "s")];
     let text: String = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
-    if text.is_empty() { show_duration(span) } else { text }
+    if text.is_empty() { duration::show(span) } else { text }
 }
 
 const BAR: u64 = 12;

@@ -3,7 +3,7 @@
 use super::delivery::Filter;
 use super::output::text;
 use super::{Client, Context, Exit, Failure, Format};
-use crate::config::parse_duration;
+use crate::duration;
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -31,7 +31,8 @@ pub(super) struct Tail {
 
 fn interval(text: &str) -> Result<Duration, String> {
     let allowed = Duration::from_millis(100)..=Duration::from_secs(3_600);
-    parse_duration(text).filter(|d| allowed.contains(d)).ok_or_else(|| "write a duration from 100ms to 1h".to_owned())
+    let interval = duration::parse(text)?;
+    if allowed.contains(&interval) { Ok(interval) } else { Err("write a duration from 100ms to 1h".to_owned()) }
 }
 
 /// What was shown already.

@@ -13,10 +13,10 @@ mod secret_ref;
 mod section;
 mod server;
 mod settings;
+mod size;
 mod source;
 mod tenant;
 mod tree;
-mod units;
 
 #[cfg(test)]
 mod tests;
@@ -30,4 +30,3 @@ pub use settings::{
     Egress, EndpointSettings, Limits, Log, LogFormat, LogLevel, PluginLimits, PluginSettings, Rate, Retention, Server,
     Settings, SourceSettings, Tenant,
 };
-pub use units::{parse_duration, parse_size, show_duration, show_size};

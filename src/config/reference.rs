@@ -2,7 +2,8 @@
 //! are really read; defaults come from the settings themselves.
 
 use super::settings::{Egress, Limits, PluginLimits, Retention, Server};
-use super::units::{show_duration, show_size};
+use super::size;
+use crate::duration;
 use std::fmt::Write as _;
 
 struct Key {
@@ -19,7 +20,7 @@ fn key(path: &'static str, kind: &'static str, default: impl Into<String>, limit
 }
 
 fn up_to(bytes: u64) -> String {
-    format!("≤ {}", show_size(bytes))
+    format!("≤ {}", size::show(bytes))
 }
 
 struct Chapter {
@@ -106,7 +107,7 @@ fn server() -> Vec<Key> {
         key(
             "server.shutdown_grace",
             "duration",
-            show_duration(d.shutdown_grace),
+            duration::show(d.shutdown_grace),
             "≤ 10m",
             "How long a stop waits for attempts that are on the wire.",
         ),
@@ -135,7 +136,7 @@ fn limits() -> Vec<Key> {
         key(
             "limits.body_bytes_max",
             "size",
-            show_size(d.body_bytes_max),
+            size::show(d.body_bytes_max),
             &up_to(Limits::BODY_BYTES_CAP),
             "Ingress bodies; what is larger is answered with 413. A source may set its own.",
         ),
@@ -156,21 +157,21 @@ fn limits() -> Vec<Key> {
         key(
             "limits.head_timeout",
             "duration",
-            show_duration(d.head_timeout),
+            duration::show(d.head_timeout),
             "100ms to 5m",
             "For a request's head to arrive.",
         ),
         key(
             "limits.body_timeout",
             "duration",
-            show_duration(d.body_timeout),
+            duration::show(d.body_timeout),
             "100ms to 5m",
             "For a request's body to arrive.",
         ),
         key(
             "limits.idle_timeout",
             "duration",
-            show_duration(d.idle_timeout),
+            duration::show(d.idle_timeout),
             "100ms to 5m",
             "For a connection to stay open between requests.",
         ),
@@ -205,43 +206,43 @@ fn plugin_limits() -> Vec<Key> {
         key(
             "limits.plugins.component_bytes_max",
             "size",
-            show_size(d.component_bytes_max),
+            size::show(d.component_bytes_max),
             &up_to(cap.component_bytes_max),
             "The component itself. Components that carry a Python interpreter need the whole of it.",
         ),
         key(
             "limits.plugins.call_time_max",
             "duration",
-            show_duration(d.call_time_max),
-            &format!("1ms to {}", show_duration(cap.call_time_max)),
+            duration::show(d.call_time_max),
+            &format!("1ms to {}", duration::show(cap.call_time_max)),
             "Wall time of one call.",
         ),
         key(
             "limits.plugins.memory_bytes_max",
             "size",
-            show_size(d.memory_bytes_max),
-            &format!("64KiB to {}", show_size(cap.memory_bytes_max)),
+            size::show(d.memory_bytes_max),
+            &format!("64KiB to {}", size::show(cap.memory_bytes_max)),
             "All linear memories of an instance together.",
         ),
         key(
             "limits.plugins.input_bytes_max",
             "size",
-            show_size(d.input_bytes_max),
+            size::show(d.input_bytes_max),
             &up_to(cap.input_bytes_max),
             "The event's body into `transform`. A larger event is dead at once, as `plugin_fault`.",
         ),
         key(
             "limits.plugins.response_bytes_max",
             "size",
-            show_size(d.response_bytes_max),
+            size::show(d.response_bytes_max),
             &up_to(cap.response_bytes_max),
             "The response's body into `classify`; what is beyond is cut.",
         ),
         key(
             "limits.plugins.output_bytes_max",
             "size",
-            show_size(d.output_bytes_max),
-            &format!("1KiB to {}", show_size(cap.output_bytes_max)),
+            size::show(d.output_bytes_max),
+            &format!("1KiB to {}", size::show(cap.output_bytes_max)),
             "Everything one call returns.",
         ),
     ]
@@ -268,23 +269,23 @@ fn egress() -> Vec<Key> {
         key(
             "egress.connect_timeout",
             "duration",
-            show_duration(d.connect_timeout),
+            duration::show(d.connect_timeout),
             "10ms to 1m",
             "For a connection to be made.",
         ),
-        key("egress.tls_timeout", "duration", show_duration(d.tls_timeout), "10ms to 1m", "For the TLS handshake."),
-        key("egress.head_bytes_max", "size", show_size(d.head_bytes_max), "8KiB to 256KiB", "A response's head."),
+        key("egress.tls_timeout", "duration", duration::show(d.tls_timeout), "10ms to 1m", "For the TLS handshake."),
+        key("egress.head_bytes_max", "size", size::show(d.head_bytes_max), "8KiB to 256KiB", "A response's head."),
         key(
             "egress.body_bytes_read_max",
             "size",
-            show_size(d.body_bytes_read_max),
+            size::show(d.body_bytes_read_max),
             "≤ 1MiB",
             "Of a response's body, what is read.",
         ),
         key(
             "egress.body_bytes_kept_max",
             "size",
-            show_size(d.body_bytes_kept_max),
+            size::show(d.body_bytes_kept_max),
             "≤ 64KiB, ≤ what is read",
             "Of a response's body, what is kept with the attempt.",
         ),
@@ -294,11 +295,11 @@ fn egress() -> Vec<Key> {
 fn retention() -> Vec<Key> {
     let d = Retention::default();
     vec![
-        key("retention.payloads", "duration", show_duration(d.payloads), "1s to 3650d", "Then payloads are erased."),
+        key("retention.payloads", "duration", duration::show(d.payloads), "1s to 3650d", "Then payloads are erased."),
         key(
             "retention.rows",
             "duration",
-            show_duration(d.rows),
+            duration::show(d.rows),
             "1s to 3650d, ≥ `payloads`",
             "Then deliveries and their attempts are removed.",
         ),

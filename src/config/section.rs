@@ -2,10 +2,11 @@
 //! everything; it answers `None` for what is absent and for what is wrong alike.
 
 use super::problem::{self, Position, Problem};
+use super::size;
 use super::tree::{Fields, Node, Place, Value};
-use super::units::{parse_duration, parse_size, show_duration, show_size};
 use super::{Env, Outside};
 use crate::delivery::Name;
+use crate::duration;
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
@@ -339,7 +340,7 @@ impl<'t> Section<'t> {
         let field = self.path(key);
         let read = match &node.value {
             Value::Integer(n) => u64::try_from(*n).ok(),
-            Value::String(text) | Value::Untyped(text) => parse_size(text),
+            Value::String(text) | Value::Untyped(text) => size::parse(text),
             Value::Float(_) | Value::Bool(_) | Value::Array(_) | Value::Table(_) | Value::Other(_) => {
                 walk.mismatch(node, &field, "a size such as \"256KiB\"");
                 return None;
@@ -355,11 +356,11 @@ impl<'t> Section<'t> {
             return None;
         };
         if !range.contains(&bytes) {
-            let (low, high) = (show_size(*range.start()), show_size(*range.end()));
+            let (low, high) = (size::show(*range.start()), size::show(*range.end()));
             walk.problem(
                 &node.place,
                 &field,
-                format!("{} is out of range", show_size(bytes)),
+                format!("{} is out of range", size::show(bytes)),
                 format!("write a size from {low} to {high}"),
             );
             return None;
@@ -545,16 +546,16 @@ fn json_of(walk: &mut Walk<'_>, node: &Node, field: &str) -> Option<serde_json::
 
 /// Reads a duration within a range.
 pub(super) fn duration(walk: &mut Walk<'_>, at: &At<String>, range: RangeInclusive<Duration>) -> Option<At<Duration>> {
-    let Some(read) = parse_duration(&at.value) else {
-        walk.reject(
-            at,
-            format!("`{}` is not a duration", at.value),
-            "write one whole number with ms, s, m, h or d, e.g. \"30s\"",
-        );
-        return None;
+    let read = match duration::parse(&at.value) {
+        Ok(read) => read,
+        Err(message) => {
+            let (rule, remedy) = message.split_once(": ").unwrap_or((&message, "write e.g. `30s`"));
+            walk.reject(at, rule, remedy);
+            return None;
+        }
     };
     if !range.contains(&read) {
-        let (low, high) = (show_duration(*range.start()), show_duration(*range.end()));
+        let (low, high) = (duration::show(*range.start()), duration::show(*range.end()));
         walk.reject(at, format!("{} is out of range", at.value), format!("write a duration from {low} to {high}"));
         return None;
     }

@@ -4,6 +4,7 @@ use super::section::{At, Section, Walk};
 use super::settings::{Egress, Limits, Log, LogFormat, LogLevel, PluginLimits, Retention, Server};
 use super::{Outside, SecretRef};
 use crate::secret::Secret;
+use crate::verify::SECRET_BYTES_GOOD;
 use base64::Engine as _;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -20,8 +21,6 @@ const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=secs(300
 const RETENTION: RangeInclusive<Duration> = secs(1)..=secs(3_650 * 24 * 3_600);
 const ADMIN_TOKEN: &str = "HOOKGATE_ADMIN_TOKEN";
 const MASTER_KEY: &str = "HOOKGATE_MASTER_KEY";
-/// A shorter secret is worth a warning.
-pub(super) const SECRET_BYTES_GOOD: usize = 16;
 
 pub(super) fn server(walk: &mut Walk<'_>, root: &mut Section<'_>) -> Server {
     let mut server = Server::default();

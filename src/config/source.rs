@@ -1,12 +1,11 @@
 //! `[tenants.<name>.sources.<name>]`.
 
 use super::section::{At, Section, Walk, duration};
-use super::server::SECRET_BYTES_GOOD;
 use super::settings::{Limits, Rate, SourceSettings};
 use super::{Outside, SecretRef};
 use crate::delivery::Name;
 use crate::secret::Secret;
-use crate::verify::{SchemeSpec, SigSpec, SourceSpec, SpecProblem, TimeSpec};
+use crate::verify::{SECRET_BYTES_GOOD, SchemeSpec, SigSpec, SourceSpec, SpecProblem, TimeSpec};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use url::Url;

@@ -5,8 +5,8 @@ use super::endpoint::{References, endpoint};
 use super::section::{At, Section, Walk, nearest};
 use super::server::{Allowed, plugin_limits, retention};
 use super::settings::{EndpointSettings, PluginLimits, PluginSettings, Settings, SourceSettings, Tenant};
+use super::size;
 use super::source::source;
-use super::units::show_size;
 use crate::delivery::Name;
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn plugin(walk: &mut Walk<'_>, mut s: Section<'_>, limits: &PluginLimits) -> Opt
                 format!(
                     "the component has {} bytes, over the limit of {}",
                     data.len(),
-                    show_size(limits.component_bytes_max)
+                    size::show(limits.component_bytes_max)
                 ),
                 "make it smaller, or raise `component_bytes_max` in the tenant's `limits.plugins`",
             ),
@@ -149,8 +149,8 @@ fn check_inputs(
                 at,
                 format!(
                     "source `{name}` takes bodies up to {}, the plugin only up to {}: what is between them dies",
-                    show_size(largest),
-                    show_size(limits.input_bytes_max)
+                    size::show(largest),
+                    size::show(limits.input_bytes_max)
                 ),
                 "lower the source's `body_bytes_max`, or raise `input_bytes_max` in `limits.plugins`",
             );

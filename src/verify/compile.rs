@@ -23,7 +23,7 @@ const TOLERANCE_SECONDS_MAX: u64 = 604_800;
 const DEDUP_WINDOW: Duration = Duration::from_secs(7 * 86_400);
 const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(90 * 86_400);
 /// A shorter secret can be guessed.
-const SECRET_BYTES_GOOD: usize = 16;
+pub const SECRET_BYTES_GOOD: usize = 16;
 
 /// Something that is wrong with a source.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -23,7 +23,7 @@ mod spec;
 pub mod standard;
 mod template;
 
-pub use compile::SpecProblem;
+pub use compile::{SECRET_BYTES_GOOD, SpecProblem};
 pub use event::{Dedup, Event, Verified};
 pub use producer::{Grant, Publication};
 pub use refusal::{CheckStep, Refusal, RefusalCode};
