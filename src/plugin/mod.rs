@@ -3,11 +3,30 @@
 //! A plugin is asked and gives advice; what to do with it is not this room's business. It gets no network, files,
 //! environment, clock or chance.
 
+mod artefact;
+mod bindings;
+mod call;
+pub mod compile;
+mod convert;
+mod engine;
+mod host;
+mod inspect;
+mod limits;
+mod load;
+mod rules;
+
+pub use compile::{CompileLimits, Compiler};
+pub use engine::Allocator;
+pub use host::{Host, HostError, Settings};
+pub use limits::Limits;
+pub use rules::Plugin;
+
 use crate::clock::Timestamp;
 use crate::delivery::{Fault, Reason, TransportKind, Verdict};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use std::fmt;
 use std::time::Duration;
 
 /// The event, as a plugin sees it.
@@ -71,6 +90,51 @@ pub struct Call<T> {
     pub took: Duration,
     pub log: Vec<LogLine>,
     pub log_lines_dropped: u32,
+}
+
+/// SHA-256 of a component: what names a version of a plugin.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    pub fn of(wasm: &[u8]) -> Self {
+        use sha2::Digest as _;
+        Digest(sha2::Sha256::digest(wasm).into())
+    }
+
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+/// Lower-case hexadecimal.
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why an upload is no plugin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{rule}: {finding}; {remedy}")]
+pub struct Rejected {
+    /// `size`, `format`, `imports`, `version`, `exports`, `compile`, `compile_limit`, `resources`, `types` or
+    /// `instantiation`; or `host`, when the fault is not the plugin's.
+    pub rule: &'static str,
+    pub finding: String,
+    pub remedy: String,
+}
+
+impl Rejected {
+    fn host(finding: String) -> Self {
+        Rejected { rule: "host", finding, remedy: "this is not the plugin's fault: try again".into() }
+    }
 }
 
 /// Which of the two exports a plugin has.

@@ -1,0 +1,178 @@
+//! Compiling, away from the gateway.
+//!
+//! A hundred kilobytes of hostile wasm can cost a compiler half a minute and gigabytes, and compilers have bugs. So
+//! the work is done by a process of its own: this same binary with [`SUBCOMMAND`], which bounds its own CPU time and
+//! memory, has no environment, reads wasm and gives back an artefact or a refusal.
+//!
+//! Input: two little-endian `u64`, the CPU seconds and the bytes of address space that it may take, then the wasm.
+//! Output: the artefact and exit code 0, or a message on standard error and exit code [`REFUSED`].
+
+use super::{Rejected, artefact, engine};
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// The hidden first argument with which the binary becomes the compiling process.
+pub const SUBCOMMAND: &str = "__compile-plugin";
+
+/// The exit code for wasm that does not compile, in contrast to a compiler that died of it.
+const REFUSED: u8 = 3;
+
+/// How much of the compiler's complaint is kept.
+const MESSAGE_BYTES_MAX: usize = 2048;
+
+/// What compiles.
+#[derive(Clone, Debug)]
+pub enum Compiler {
+    /// `program args…` must end in [`child_main`].
+    Child { program: PathBuf, args: Vec<String> },
+    /// In the calling process, without bounds: for tests and benchmarks with wasm of one's own, never for uploads.
+    InProcess,
+}
+
+/// What a compilation may take. Beyond it the plugin is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CompileLimits {
+    pub cpu_max: Duration,
+    pub memory_bytes_max: usize,
+}
+
+impl CompileLimits {
+    pub const CAPS: CompileLimits = CompileLimits { cpu_max: Duration::from_secs(20), memory_bytes_max: 1536 << 20 };
+}
+
+impl Default for CompileLimits {
+    fn default() -> Self {
+        Self::CAPS
+    }
+}
+
+pub(super) async fn compile(compiler: &Compiler, limits: CompileLimits, wasm: &[u8]) -> Result<Vec<u8>, Rejected> {
+    match compiler {
+        Compiler::InProcess => {
+            let wasm = wasm.to_vec();
+            let work = move || artefact_of(&wasm).map_err(|e| does_not_compile(&format!("{e:#}")));
+            tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(too_costly(&e.to_string())))
+        }
+        Compiler::Child { program, args } => child(program, args, limits, wasm).await,
+    }
+}
+
+fn artefact_of(wasm: &[u8]) -> wasmtime::Result<Vec<u8>> {
+    engine::engine(engine::Allocator::OnDemand, 1)?.precompile_component(wasm)
+}
+
+async fn child(program: &PathBuf, args: &[String], limits: CompileLimits, wasm: &[u8]) -> Result<Vec<u8>, Rejected> {
+    let failed = |e: std::io::Error| Rejected::host(format!("the compiling process {}: {e}", program.display()));
+    let mut child = tokio::process::Command::new(program)
+        .args(args)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed)?;
+    let (Some(mut input), Some(output), Some(complaint)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Err(Rejected::host("the compiling process has no pipes".into()));
+    };
+    let cpu_seconds = limits.cpu_max.as_secs().max(1);
+    let give = async move {
+        let head = [cpu_seconds.to_le_bytes(), (limits.memory_bytes_max as u64).to_le_bytes()].concat();
+        // A child that died early does not read on. Its exit status tells more than the broken pipe.
+        let _ = input.write_all(&head).await;
+        let _ = input.write_all(wasm).await;
+    };
+    let mut artefact = Vec::new();
+    let mut message = Vec::new();
+    let mut output = output.take(artefact::BYTES_MAX + 1);
+    let mut complaint = complaint.take(MESSAGE_BYTES_MAX as u64);
+    let whole = async {
+        // The compiler writes its complaint last and little of it, so that reading one after the other is enough.
+        let (_, read) = tokio::join!(give, output.read_to_end(&mut artefact));
+        read?;
+        complaint.read_to_end(&mut message).await?;
+        child.wait().await
+    };
+    // CPU time is bounded by the child; this is for one that sleeps, or a machine that is far too busy.
+    let patience = Duration::from_secs(cpu_seconds) * 3 + Duration::from_secs(10);
+    let Ok(status) = tokio::time::timeout(patience, whole).await else {
+        return Err(too_costly("it did not end in time"));
+    };
+    let status = status.map_err(failed)?;
+    let message = String::from_utf8_lossy(&message);
+    match status.code() {
+        Some(0) if artefact.is_empty() || artefact.len() as u64 > artefact::BYTES_MAX => {
+            Err(too_costly("the compiled code is too large"))
+        }
+        Some(0) => Ok(artefact),
+        Some(code) if code == i32::from(REFUSED) => Err(does_not_compile(message.trim())),
+        _ => Err(too_costly(&format!("the compiling process ended with {status}"))),
+    }
+}
+
+fn does_not_compile(message: &str) -> Rejected {
+    let finding = message.chars().take(600).filter(|c| !c.is_control() || *c == '\n').collect();
+    Rejected { rule: "compile", finding, remedy: "check the component with wasm-tools validate".into() }
+}
+
+fn too_costly(what: &str) -> Rejected {
+    Rejected {
+        rule: "compile_limit",
+        finding: format!("compiling took more than is allowed: {what}"),
+        remedy: "split very large functions, or build for size".into(),
+    }
+}
+
+/// The compiling process, from its start to its exit code.
+pub fn child_main() -> ExitCode {
+    match child_run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            // Nobody is left to tell when standard error is closed.
+            let _ = write!(std::io::stderr(), "{e:#}");
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+fn child_run() -> wasmtime::Result<()> {
+    let mut input = std::io::stdin().lock();
+    let mut word = [0u8; 8];
+    input.read_exact(&mut word)?;
+    let cpu_seconds = u64::from_le_bytes(word).clamp(1, CompileLimits::CAPS.cpu_max.as_secs());
+    input.read_exact(&mut word)?;
+    let memory_bytes = u64::from_le_bytes(word).min(CompileLimits::CAPS.memory_bytes_max as u64);
+    bound(cpu_seconds, memory_bytes)?;
+    let mut wasm = Vec::new();
+    let most = super::Limits::CAPS.component_bytes_max as u64;
+    input.take(most).read_to_end(&mut wasm)?;
+    std::io::stdout().lock().write_all(&artefact_of(&wasm)?)?;
+    Ok(())
+}
+
+/// Bounds this process for good: CPU time, address space, no file written, no core dumped, behind the gateway in line.
+#[allow(unsafe_code)]
+fn bound(cpu_seconds: u64, memory_bytes: u64) -> std::io::Result<()> {
+    let limits = [
+        (libc::RLIMIT_CPU, cpu_seconds),
+        (libc::RLIMIT_AS, memory_bytes),
+        (libc::RLIMIT_FSIZE, 0),
+        (libc::RLIMIT_CORE, 0),
+    ];
+    for (resource, most) in limits {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: the call reads one `rlimit` from a valid reference and keeps nothing of it.
+        if unsafe { libc::setrlimit(resource, &raw const limit) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    // SAFETY: `nice` has no memory in its contract. That it may fail does not matter.
+    let _ = unsafe { libc::nice(10) };
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! A loaded plugin, and its calls.
+
+use super::bindings::hookgate::plugin::types as wit;
+use super::call::{CallLog, CallState};
+use super::load::Loaded;
+use super::{AttemptView, Call, Digest, EndpointView, EventView, Exports, Host, Limits, OutcomeView, Rules};
+use super::{Transformed, convert};
+use crate::delivery::{Fault, FaultKind, Name, Verdict};
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use wasmtime::Store;
+use wasmtime::component::Instance;
+
+/// A version of a tenant's plugin.
+///
+/// Each call has a fresh store and a fresh instance: nothing of a call is left for the next one. After
+/// [`Plugin::FAULTS_MAX`] faults in a row without an answer between them the plugin is disabled: its calls are the
+/// fault `unavailable` at once, until it is loaded again. `input_too_large` and `unavailable` are not the plugin's
+/// doing and do not count. To call an export that it does not have is `unavailable`, too.
+pub struct Plugin {
+    host: Arc<Host>,
+    pub(super) loaded: Arc<Loaded>,
+    limits: Limits,
+    tenant_calls: Arc<Semaphore>,
+    faults: AtomicU32,
+}
+
+impl std::fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plugin").field("digest", &self.digest()).field("exports", &self.exports()).finish()
+    }
+}
+
+impl Plugin {
+    /// So many faults in a row disable a version.
+    pub const FAULTS_MAX: u32 = 20;
+
+    pub(super) fn new(host: &Arc<Host>, tenant: &Name, loaded: Arc<Loaded>) -> Self {
+        Plugin {
+            limits: *host.limits(tenant),
+            tenant_calls: host.tenant_calls(tenant),
+            host: Arc::clone(host),
+            loaded,
+            faults: AtomicU32::new(0),
+        }
+    }
+
+    /// SHA-256 of the component: the version's name.
+    pub fn digest(&self) -> Digest {
+        self.loaded.digest
+    }
+
+    /// Bytes of the component.
+    pub fn size(&self) -> usize {
+        self.loaded.size
+    }
+
+    /// What went wrong in the trial calls at load, for people.
+    pub fn warnings(&self) -> &[String] {
+        &self.loaded.warnings
+    }
+
+    /// Faults since the last answer.
+    pub fn consecutive_faults(&self) -> u32 {
+        self.faults.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn forget_faults(&self) {
+        self.faults.store(0, Ordering::Relaxed);
+    }
+
+    /// A turn of one's own: a slot of the tenant's, one of the process's, and a store.
+    async fn turn(&self) -> Result<Turn<'_>, Fault> {
+        if self.consecutive_faults() >= Self::FAULTS_MAX {
+            return Err(unavailable(&format!("disabled after {} faults in a row", Self::FAULTS_MAX)));
+        }
+        // The tenant's slot first, so that who waits for it holds nothing that others need.
+        let tenant_slot = slot(&self.tenant_calls, self.host.settings.wait_max).await?;
+        let slot = slot(&self.host.calls, self.host.settings.wait_max).await?;
+        let began = Instant::now();
+        let store = CallState::store(&self.host.engine, &self.limits, began);
+        Ok(Turn { plugin: self, store, began, _slots: [tenant_slot, slot] })
+    }
+}
+
+async fn slot(slots: &Semaphore, wait_max: Duration) -> Result<SemaphorePermit<'_>, Fault> {
+    if let Ok(slot) = slots.try_acquire() {
+        return Ok(slot);
+    }
+    match tokio::time::timeout(wait_max, slots.acquire()).await {
+        Ok(Ok(slot)) => Ok(slot),
+        Ok(Err(_)) | Err(_) => Err(unavailable("too many plugin calls at a time")),
+    }
+}
+
+fn unavailable(detail: &str) -> Fault {
+    Fault { kind: FaultKind::Unavailable, detail: detail.to_owned() }
+}
+
+/// A call that did not come to run.
+fn refused<T>(fault: Fault) -> Call<T> {
+    count(&fault);
+    Call { result: Err(fault), took: Duration::ZERO, log: Vec::new(), log_lines_dropped: 0 }
+}
+
+fn count(fault: &Fault) {
+    metrics::counter!("hookgate_plugin_faults_total", "kind" => fault.kind.as_str()).increment(1);
+}
+
+/// One call under way.
+struct Turn<'a> {
+    plugin: &'a Plugin,
+    store: Store<CallState>,
+    began: Instant,
+    _slots: [SemaphorePermit<'a>; 2],
+}
+
+impl Turn<'_> {
+    async fn instance(&mut self) -> wasmtime::Result<Instance> {
+        self.plugin.loaded.pre.instantiate_async(&mut self.store).await
+    }
+
+    /// What the guest said becomes what the gateway says; a failure gets its name.
+    fn end<G, T>(
+        self,
+        answer: wasmtime::Result<Result<G, wit::Fault>>,
+        convert: impl FnOnce(G, &mut CallLog) -> Result<T, Fault>,
+    ) -> Call<T> {
+        let failure = answer.as_ref().err().map(|e| self.store.data().fault(e));
+        let mut log = self.store.into_data().log;
+        let result = match (failure, answer) {
+            (Some(fault), _) => Err(fault),
+            (None, Ok(Ok(given))) => convert(given, &mut log),
+            (None, Ok(Err(fault))) => Err(convert::fault(&fault)),
+            (None, Err(_)) => Err(unavailable("no answer")),
+        };
+        let faults = &self.plugin.faults;
+        match &result {
+            Ok(_) => faults.store(0, Ordering::Relaxed),
+            Err(fault) => {
+                count(fault);
+                if fault.kind != FaultKind::Unavailable {
+                    let before = faults.fetch_add(1, Ordering::Relaxed);
+                    if before + 1 == Plugin::FAULTS_MAX {
+                        let digest = self.plugin.digest();
+                        tracing::warn!(%digest, kind = fault.kind.as_str(), "plugin disabled: too many faults in a row");
+                    }
+                }
+            }
+        }
+        Call { result, took: self.began.elapsed(), log: log.lines, log_lines_dropped: log.dropped }
+    }
+}
+
+#[async_trait]
+impl Rules for Plugin {
+    fn exports(&self) -> Exports {
+        Exports { transform: self.loaded.transform.is_some(), classify: self.loaded.classify.is_some() }
+    }
+
+    async fn transform(
+        &self,
+        event: EventView<'_>,
+        to: EndpointView<'_>,
+        attempt: AttemptView<'_>,
+    ) -> Call<Transformed> {
+        let Some(export) = &self.loaded.transform else { return refused(unavailable("it has no transform")) };
+        if event.payload.len() > self.limits.input_bytes_max {
+            let detail = format!(
+                "the event has {} bytes; a plugin can be given {}",
+                event.payload.len(),
+                self.limits.input_bytes_max
+            );
+            return refused(Fault { kind: FaultKind::InputTooLarge, detail });
+        }
+        let mut turn = match self.turn().await {
+            Ok(turn) => turn,
+            Err(fault) => return refused(fault),
+        };
+        let of_event = convert::attributes(event.attributes);
+        let of_attempt = convert::attributes(attempt.attributes);
+        let answer = async {
+            let instance = turn.instance().await?;
+            let guest = export.load(&mut turn.store, &instance)?;
+            let event = convert::event(&event, &of_event);
+            let attempt = convert::attempt(&attempt, &of_attempt);
+            guest.call_transform(&mut turn.store, event, convert::endpoint(&to), attempt).await
+        };
+        let answer = answer.await;
+        let call = turn.end(answer, |given, log| convert::transformed(given, &self.host.owned, &self.limits, log));
+        metrics::histogram!("hookgate_plugin_call_seconds", "call" => "transform").record(call.took);
+        call
+    }
+
+    async fn classify(
+        &self,
+        to: EndpointView<'_>,
+        attempt: AttemptView<'_>,
+        outcome: OutcomeView<'_>,
+    ) -> Call<Verdict> {
+        let Some(export) = &self.loaded.classify else { return refused(unavailable("it has no classify")) };
+        let mut turn = match self.turn().await {
+            Ok(turn) => turn,
+            Err(fault) => return refused(fault),
+        };
+        let mut dropped = String::new();
+        let mut of_attempt = convert::attributes(attempt.attributes);
+        let headers = convert::response_headers(&outcome, &mut of_attempt, &mut dropped);
+        let answer = async {
+            let instance = turn.instance().await?;
+            let guest = export.load(&mut turn.store, &instance)?;
+            let attempt = convert::attempt(&attempt, &of_attempt);
+            let outcome = convert::outcome(&outcome, &headers, &self.limits);
+            guest.call_classify(&mut turn.store, convert::endpoint(&to), attempt, outcome).await
+        };
+        let answer = answer.await;
+        let call = turn.end(answer, convert::verdict);
+        metrics::histogram!("hookgate_plugin_call_seconds", "call" => "classify").record(call.took);
+        call
+    }
+}
