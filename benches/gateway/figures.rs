@@ -22,6 +22,9 @@ pub(crate) enum Row {
     DeliverHalf,
     DeliverAtRest,
     DeliverClassified,
+    CallDirect,
+    Call,
+    CallTwoThreads,
 }
 
 impl Row {
@@ -41,7 +44,10 @@ impl Row {
             Row::Deliver => "gateway, accept → delivered, 64 connections",
             Row::DeliverHalf => "gateway at half load",
             Row::DeliverAtRest => "gateway, accept → delivered, 50 a second",
-            Row::DeliverClassified => "gateway + classify plugin, 64 connections",
+            Row::DeliverClassified => "gateway + plugin, 64 connections",
+            Row::CallDirect => "classify call, directly on the engine, one thread",
+            Row::Call => "classify call, through the host, one thread",
+            Row::CallTwoThreads => "classify call, through the host, two threads",
         }
     }
 }

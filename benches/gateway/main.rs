@@ -14,6 +14,7 @@ mod limits;
 mod load;
 mod machine;
 mod measure;
+mod plugin;
 mod process;
 mod receiver;
 mod report;
@@ -45,7 +46,7 @@ struct Arguments {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
     /// Only these parts; ratios between parts need both.
-    #[arg(long, value_delimiter = ',', default_values = ["limits", "accept", "deliver", "classified"])]
+    #[arg(long, value_delimiter = ',', default_values = ["limits", "accept", "deliver", "classified", "plugin"])]
     only: Vec<Part>,
     /// Write everything, each repetition too, to this file.
     #[arg(long, value_name = "FILE")]

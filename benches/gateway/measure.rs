@@ -8,6 +8,7 @@ use crate::limits::disk;
 use crate::limits::outbound::{Outbound, Sent};
 use crate::limits::prototype::Prototype;
 use crate::load::{Load, Loaded};
+use crate::plugin::{Called, Calls, Way};
 use crate::process::{self, Server};
 use crate::receiver::Received;
 use crate::role::Role;
@@ -37,6 +38,8 @@ pub(crate) enum Part {
     Deliver,
     /// The same with a plugin.
     Classified,
+    /// Calls of the plugin alone.
+    Plugin,
 }
 
 const CONNECTIONS: u32 = 64;
@@ -130,6 +133,7 @@ impl Session<'_> {
                 Part::Accept => self.accept().await.context("accept")?,
                 Part::Deliver => self.deliver().await.context("deliver")?,
                 Part::Classified => self.classified().await.context("classified")?,
+                Part::Plugin => self.plugin().await.context("plugin")?,
             }
         }
         let received: Received = self.receiver.ask("tell").await?;
@@ -225,16 +229,36 @@ impl Session<'_> {
     }
 
     async fn classified(&mut self) -> Result<()> {
-        let plugin = PathBuf::from(PLUGIN);
-        if !plugin.exists() {
-            self.notes.push(format!("not measured, since {PLUGIN} is not there: the rows with a plugin"));
-            return Ok(());
-        }
+        let Some(plugin) = self.sample_plugin() else { return Ok(()) };
         let dir = TempDir::new_in(self.dir)?;
         let gateway = Gateway::start(dir.path(), &Route::Classified { receiver: self.receiver.at, plugin }).await?;
         let pace = Pace::Closed { connections: CONNECTIONS };
         self.measure(&subject(&gateway, Row::DeliverClassified, true), pace).await?;
         gateway.stop().await
+    }
+
+    async fn plugin(&mut self) -> Result<()> {
+        let Some(plugin) = self.sample_plugin() else { return Ok(()) };
+        let rows = [(Row::CallDirect, Way::Direct, 1), (Row::Call, Way::Host, 1), (Row::CallTwoThreads, Way::Host, 2)];
+        for (row, way, threads) in rows {
+            progress(self.number, self.plan.repetitions, row.title());
+            let Plan { warm_up, span, .. } = *self.plan;
+            let calls = Calls { plugin: plugin.clone(), way, threads, warm_up, span };
+            let others = Others::watch([self.receiver.pid()])?;
+            let called: Called = process::work(&Role::Plugin(calls), warm_up + span).await?;
+            let others_percent = Some(others.percent()?);
+            self.figures.insert(row, Figures { others_percent, ..figures(&called.latency, span) });
+        }
+        Ok(())
+    }
+
+    fn sample_plugin(&mut self) -> Option<PathBuf> {
+        let plugin = PathBuf::from(PLUGIN);
+        if plugin.exists() {
+            return Some(plugin);
+        }
+        self.notes.push(format!("Not measured, since {PLUGIN} is not there: what has to do with plugins."));
+        None
     }
 
     fn half_of(&self, row: Row) -> Result<Pace> {
