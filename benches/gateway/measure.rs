@@ -150,6 +150,7 @@ impl Session<'_> {
         let span = self.plan.span / 2;
         let pause = Duration::from_secs_f64(1.0 / AT_REST_PER_SECOND);
         for (row, pause) in [(Row::Disk, None), (Row::DiskAtRest, Some(pause))] {
+            self.progress(row);
             let dir = self.dir.to_owned();
             let spread = tokio::task::spawn_blocking(move || disk::measure(&dir, span, pause)).await??;
             self.figures.insert(row, figures(&spread, span));
@@ -186,6 +187,7 @@ impl Session<'_> {
     }
 
     async fn outbound(&mut self) -> Result<()> {
+        self.progress(Row::Outbound);
         let mut last = None;
         for span in [self.plan.warm_up, self.plan.span] {
             let outbound = Outbound {
@@ -269,7 +271,7 @@ impl Session<'_> {
     /// Warms up, measures, checks, and keeps the figures. Gives what was accepted in all.
     async fn measure(&mut self, subject: &Subject<'_>, pace: Pace) -> Result<u64> {
         let title = subject.row.title();
-        progress(self.number, self.plan.repetitions, title);
+        self.progress(subject.row);
         let (warm_up, _) = self.load(subject, pace, self.plan.warm_up).await.context(title)?;
 
         let _: Received = self.receiver.ask("mark").await?;
@@ -352,6 +354,10 @@ impl Session<'_> {
         }
     }
 
+    fn progress(&self, row: Row) {
+        eprintln!("{}/{}  {}", self.number, self.plan.repetitions, row.title());
+    }
+
     fn seqs(&mut self) -> u64 {
         let first = self.next_seq;
         self.next_seq += REQUESTS_MAX;
@@ -401,8 +407,4 @@ impl Others {
     fn percent(&self) -> Result<f64> {
         Ok(100.0 * (self.used()? - self.used_before).max(0.0) / self.start.elapsed().as_secs_f64())
     }
-}
-
-fn progress(number: u32, of: u32, title: &str) {
-    eprintln!("{number}/{of}  {title}");
 }
