@@ -243,7 +243,7 @@ impl Session<'_> {
         let Some(plugin) = self.sample_plugin() else { return Ok(()) };
         let rows = [(Row::CallDirect, Way::Direct, 1), (Row::Call, Way::Host, 1), (Row::CallTwoThreads, Way::Host, 2)];
         for (row, way, threads) in rows {
-            progress(self.number, self.plan.repetitions, row.title());
+            self.progress(row);
             let Plan { warm_up, span, .. } = *self.plan;
             let calls = Calls { plugin: plugin.clone(), way, threads, warm_up, span };
             let others = Others::watch([self.receiver.pid()])?;
