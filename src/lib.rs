@@ -1,6 +1,7 @@
 //! hookgate: a webhook gateway. The rooms and the walls between them are described in `ARCHITECTURE.md`.
 
 pub mod clock;
+pub mod crash;
 pub mod delivery;
 pub mod egress;
 pub mod entropy;

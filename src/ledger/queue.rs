@@ -134,6 +134,7 @@ pub enum Accepted {
 /// The right to settle one attempt. The token fences whoever comes late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
+    pub tenant: TenantKey,
     pub delivery: DeliveryId,
     pub token: u64,
     pub until: Timestamp,
