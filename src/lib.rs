@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod crash;
 pub mod delivery;
+pub mod duration;
 pub mod egress;
 pub mod entropy;
 pub mod ledger;

@@ -6,10 +6,30 @@
 //!
 //! Authoritative: the bytes as received. Event type, provider id and dedup key are only read from them, within bounds.
 
+pub mod cases;
+mod check;
+mod compile;
 mod event;
+mod headers;
+mod key;
+mod locator;
+mod pointer;
 mod producer;
+mod refusal;
+pub mod schemes;
+mod sign;
+mod source;
 mod spec;
+pub mod standard;
+mod template;
 
+pub use compile::SpecProblem;
 pub use event::{Dedup, Event, Verified};
 pub use producer::{Grant, Publication};
-pub use spec::{SchemeSpec, SigSpec, SourceSpec, TimeSpec};
+pub use refusal::{CheckStep, Refusal, RefusalCode};
+pub use sign::{SignError, SignRequest};
+pub use source::{Admission, ChallengeAnswer, Request, Source, Step};
+pub use spec::{ChallengeSpec, SchemeSpec, SigSpec, SourceSpec, TimeSpec};
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! A source as it is written down: which scheme, and for `custom` the scheme itself as data.
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
 /// The verification part of a source: what a file or the API says, before it is compiled. Field names are those of
@@ -12,7 +13,7 @@ pub struct SourceSpec {
     pub scheme: String,
     /// Seconds; overrides the scheme's window.
     pub tolerance: Option<u64>,
-    /// `header:…`, `json:/…`, `query:…`, `body` or `none`; overrides the scheme's event id as the dedup key.
+    /// `header:…`, `json:/…`, `query:…`, `form:…`, `body` or `none`; overrides the scheme's event id as the dedup key.
     pub dedup: Option<String>,
     /// A duration such as `7d`, the default.
     pub dedup_window: Option<String>,
@@ -21,31 +22,59 @@ pub struct SourceSpec {
 }
 
 /// A scheme as data. Built-in schemes are files of this form too.
+///
+/// A *locator* names a place in the request: `header:Name`, `query:name`, `form:name`, `json:/pointer`, and in `vars`
+/// also `sig:key` (an item of a split signature header).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SchemeSpec {
+    /// `hmac-sha1`, `hmac-sha256`, `hmac-sha384`, `hmac-sha512`, `ed25519` or `equal` (a shared token).
     pub verify: Option<String>,
+    /// How a secret's text becomes the key: `text` (the default), `base64` or `hex`.
     pub key: Option<String>,
-    pub key_strip: Option<String>,
+    /// Prefixes of a secret that do not belong to the key; the first that is there is removed.
+    #[serde(deserialize_with = "one_or_many")]
+    pub key_strip: Vec<String>,
     pub sig: Option<SigSpec>,
+    /// Name → locator; a `?` before the colon (`header?:X-Nonce`) makes it optional.
     pub vars: BTreeMap<String, String>,
+    /// The signed bytes: literals, `{body}`, `{method}`, `{url}`, `{url_noquery}`, `{path}`, `{query}`, variables,
+    /// and groups `[…]` that vanish when a variable in them is absent. `\n` is a line feed. Default: `{body}`.
     pub signed: Option<String>,
     pub time: Option<TimeSpec>,
+    /// Locator → the literal that has to stand there.
     pub require: BTreeMap<String, String>,
+    /// Where the event's id may stand; the first that is there counts.
     pub id: Vec<String>,
+    /// `word`: an id has to be 1 to 128 of `A-Z`, `a-z`, `0-9`, `_`, `-`.
+    pub id_form: Option<String>,
     #[serde(rename = "type")]
     pub event_type: Vec<String>,
+    /// What selects this alternative: `key:PREFIX` (secrets that begin so are for it alone) or `header:Name` (the
+    /// header is there). Several of a kind: any.
+    #[serde(deserialize_with = "one_or_many")]
+    pub when: Vec<String>,
+    pub challenge: Vec<ChallengeSpec>,
+    /// Variants of the scheme. Each takes what it leaves out from the fields above.
+    #[serde(deserialize_with = "alternatives")]
+    pub alternatives: Vec<SchemeSpec>,
 }
 
 /// Where signatures stand and how they are written.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SigSpec {
+    /// Locators; any of them may carry a signature.
     pub at: Vec<String>,
+    /// Between the items of a list.
     pub split: Option<String>,
+    /// Between an item's name and its value.
     pub pair: Option<String>,
+    /// Names of the items that are signatures.
     pub take: Vec<String>,
+    /// A literal in front of each signature.
     pub prefix: Option<String>,
+    /// `hex`, `base64` or `base64url`.
     pub encoding: Option<String>,
 }
 
@@ -58,4 +87,97 @@ pub struct TimeSpec {
     pub unit: String,
     /// Seconds, both ways.
     pub tolerance: u64,
+}
+
+/// A verified request that is a handshake, and its answer.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChallengeSpec {
+    /// Default: `POST`.
+    pub method: Option<String>,
+    /// Locator → the literal that tells the handshake from an event.
+    #[serde(rename = "match")]
+    pub matches: BTreeMap<String, String>,
+    /// Default: 200.
+    pub status: Option<u16>,
+    /// Default: `text/plain`.
+    pub content_type: Option<String>,
+    /// The answer: literals and `{locator}`.
+    pub body: Option<String>,
+}
+
+impl SchemeSpec {
+    /// The fields' names as they are written, for telling an unknown one where others may stand beside them.
+    pub const FIELDS: [&str; 14] = [
+        "verify",
+        "key",
+        "key_strip",
+        "sig",
+        "vars",
+        "signed",
+        "time",
+        "require",
+        "id",
+        "id_form",
+        "type",
+        "when",
+        "challenge",
+        "alternatives",
+    ];
+
+    /// The alternatives, each complete: what one leaves out is taken from the outer fields.
+    pub(super) fn expanded(&self) -> Vec<SchemeSpec> {
+        if self.alternatives.is_empty() {
+            return vec![self.clone()];
+        }
+        self.alternatives.iter().map(|alternative| alternative.clone().over(self)).collect()
+    }
+
+    fn over(self, base: &SchemeSpec) -> SchemeSpec {
+        let either = |own: Vec<String>, base: &Vec<String>| if own.is_empty() { base.clone() } else { own };
+        let any = |own: BTreeMap<_, _>, base: &BTreeMap<_, _>| if own.is_empty() { base.clone() } else { own };
+        SchemeSpec {
+            verify: self.verify.or_else(|| base.verify.clone()),
+            key: self.key.or_else(|| base.key.clone()),
+            key_strip: either(self.key_strip, &base.key_strip),
+            sig: self.sig.or_else(|| base.sig.clone()),
+            vars: any(self.vars, &base.vars),
+            signed: self.signed.or_else(|| base.signed.clone()),
+            time: self.time.or_else(|| base.time.clone()),
+            require: any(self.require, &base.require),
+            id: either(self.id, &base.id),
+            id_form: self.id_form.or_else(|| base.id_form.clone()),
+            event_type: either(self.event_type, &base.event_type),
+            when: self.when,
+            challenge: if self.challenge.is_empty() { base.challenge.clone() } else { self.challenge },
+            alternatives: self.alternatives,
+        }
+    }
+}
+
+/// Alternatives stand for themselves: an unknown field in one is a mistake.
+fn alternatives<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SchemeSpec>, D::Error> {
+    let written = Vec::<serde_json::Map<String, serde_json::Value>>::deserialize(deserializer)?;
+    let read = |fields: serde_json::Map<String, serde_json::Value>| {
+        if let Some(unknown) = fields.keys().find(|field| !SchemeSpec::FIELDS.contains(&field.as_str())) {
+            let known = SchemeSpec::FIELDS.join(", ");
+            return Err(D::Error::custom(format!("unknown field `{unknown}`, expected one of {known}")));
+        }
+        serde_json::from_value(fields.into()).map_err(D::Error::custom)
+    };
+    written.into_iter().map(read).collect()
+}
+
+/// A text, or a list of texts.
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a text or a list of texts")]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::Many(texts) => texts,
+    })
 }

@@ -1,0 +1,206 @@
+//! Cases with an expected verdict, and running them: for our own tests and for `hookgate verify --cases`.
+
+use super::refusal::RefusalCode;
+use super::schemes;
+use super::source::Request;
+use super::spec::{SchemeSpec, SigSpec, SourceSpec};
+use crate::clock::Timestamp;
+use crate::secret::Secret;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One case. Fields that only describe it are not kept.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Case {
+    pub id: String,
+    pub scheme: String,
+    #[serde(default)]
+    pub description: String,
+    pub request: CaseRequest,
+    #[serde(deserialize_with = "secrets")]
+    pub secrets: Vec<Secret>,
+    pub now_unix: i64,
+    /// `None`: no window.
+    pub tolerance_s: Option<u64>,
+    pub expect: Expected,
+    /// Of an invalid one.
+    pub reason: Option<RefusalCode>,
+    #[serde(default)]
+    pub params: Params,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct CaseRequest {
+    pub method: String,
+    /// The public URL.
+    pub url: String,
+    pub headers: BTreeMap<String, HeaderValues>,
+    pub body_base64: String,
+}
+
+/// A header's value, or the values of one that is sent several times.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum HeaderValues {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Expected {
+    Valid,
+    Invalid,
+}
+
+/// What a generic verifier is told besides.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Params {
+    pub header: Option<String>,
+    pub hash: Option<String>,
+    pub encoding: Option<String>,
+    pub prefix: Option<String>,
+    pub secret_encoding: Option<String>,
+}
+
+/// What a case came to, or was to come to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CaseVerdict {
+    Valid,
+    Invalid(RefusalCode),
+    /// It could not be run, and why: an unknown scheme, a source that does not compile.
+    Unrunnable(String),
+}
+
+impl fmt::Display for CaseVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CaseVerdict::Valid => f.write_str("valid"),
+            CaseVerdict::Invalid(code) => write!(f, "invalid ({code})"),
+            CaseVerdict::Unrunnable(why) => write!(f, "not run: {why}"),
+        }
+    }
+}
+
+/// One case's result.
+#[derive(Clone, Debug)]
+pub struct CaseResult {
+    pub id: String,
+    pub scheme: String,
+    pub expected: CaseVerdict,
+    pub actual: CaseVerdict,
+}
+
+impl CaseResult {
+    /// Verdict and reason are as expected.
+    pub fn agrees(&self) -> bool {
+        self.expected == self.actual
+    }
+}
+
+fn secrets<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Secret>, D::Error> {
+    Vec::<String>::deserialize(deserializer).map(|texts| texts.into_iter().map(Secret::from).collect())
+}
+
+/// Reads a file of cases: a JSON array.
+pub fn parse(text: &str) -> Result<Vec<Case>, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// Runs cases. A case of an unknown scheme fails.
+pub fn run(cases: &[Case]) -> Vec<CaseResult> {
+    cases
+        .iter()
+        .map(|case| CaseResult {
+            id: case.id.clone(),
+            scheme: case.scheme.clone(),
+            expected: expected(case),
+            actual: verdict(case).unwrap_or_else(CaseVerdict::Unrunnable),
+        })
+        .collect()
+}
+
+fn expected(case: &Case) -> CaseVerdict {
+    match (case.expect, case.reason) {
+        (Expected::Valid, _) => CaseVerdict::Valid,
+        (Expected::Invalid, Some(code)) => CaseVerdict::Invalid(code),
+        (Expected::Invalid, None) => CaseVerdict::Unrunnable("the case is invalid and gives no reason".to_owned()),
+    }
+}
+
+fn verdict(case: &Case) -> Result<CaseVerdict, String> {
+    let spec = spec(case)?;
+    let name = |text: &str| text.parse().map_err(|error| format!("{error}"));
+    let source = spec
+        .compile(&name("cases")?, &name("case")?, case.secrets.clone())
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    let method: Method = case.request.method.parse().map_err(|_| "the method is not one".to_owned())?;
+    let body = STANDARD.decode(&case.request.body_base64).map_err(|_| "`body_base64` is not base64".to_owned())?;
+    let request = Request {
+        method: &method,
+        url: &case.request.url,
+        headers: &headers(&case.request)?,
+        body: &Bytes::from(body),
+        received_at: Timestamp::from_millis(case.now_unix.saturating_mul(1000)),
+    };
+    Ok(match source.admit(request) {
+        Ok(_) => CaseVerdict::Valid,
+        Err(refusal) => CaseVerdict::Invalid(refusal.code),
+    })
+}
+
+fn headers(request: &CaseRequest) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, values) in &request.headers {
+        let header: HeaderName = name.parse().map_err(|_| format!("`{name}` is not a header's name"))?;
+        let values = match values {
+            HeaderValues::One(value) => std::slice::from_ref(value),
+            HeaderValues::Many(values) => values,
+        };
+        for value in values {
+            let value = HeaderValue::from_bytes(value.as_bytes());
+            headers.append(header.clone(), value.map_err(|_| format!("the value of `{name}` cannot be sent"))?);
+        }
+    }
+    Ok(headers)
+}
+
+/// A source for the case: its built-in scheme, or a custom one after its parameters.
+fn spec(case: &Case) -> Result<SourceSpec, String> {
+    let params = &case.params;
+    let verify = match case.scheme.as_str() {
+        "generic-hmac" => format!("hmac-{}", params.hash.as_deref().unwrap_or("sha256")),
+        "generic-ed25519" => "ed25519".to_owned(),
+        "generic-token" => "equal".to_owned(),
+        name => {
+            let scheme = schemes::builtin(name).ok_or_else(|| format!("unknown scheme `{name}`"))?;
+            // A scheme without a timestamp takes no tolerance.
+            let timed = scheme.expanded().iter().any(|alternative| alternative.time.is_some());
+            let tolerance = case.tolerance_s.filter(|_| timed);
+            return Ok(SourceSpec { scheme: case.scheme.clone(), tolerance, ..SourceSpec::default() });
+        }
+    };
+    let header = params.header.as_deref().ok_or("`params.header` is missing")?;
+    let key = match (&params.secret_encoding, verify.as_str()) {
+        (Some(encoding), _) => encoding.clone(),
+        (None, "ed25519") => "hex".to_owned(),
+        (None, _) => "text".to_owned(),
+    };
+    let custom = SchemeSpec {
+        verify: Some(verify),
+        key: Some(key),
+        sig: Some(SigSpec {
+            at: vec![format!("header:{header}")],
+            prefix: params.prefix.clone(),
+            encoding: params.encoding.clone(),
+            ..SigSpec::default()
+        }),
+        ..SchemeSpec::default()
+    };
+    Ok(SourceSpec { scheme: schemes::CUSTOM.to_owned(), custom: Some(custom), ..SourceSpec::default() })
+}

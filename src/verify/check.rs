@@ -1,0 +1,345 @@
+//! The check of one request against one alternative of a scheme. The order of the steps is part of the contract: it
+//! decides which word a refusal carries.
+
+use super::key::{Algorithm, Candidates, Encoding, Key, candidate};
+use super::locator::{Facts, Locator, Place};
+use super::refusal::{CheckStep, Refusal, RefusalCode};
+use super::template::{self, Piece, Values};
+use crate::clock::Timestamp;
+use http::{HeaderName, Method, StatusCode};
+use smallvec::SmallVec;
+use std::borrow::Cow;
+
+/// More signatures than this in one request are not looked at.
+const SIGNATURES_MAX: usize = 64;
+/// A longer event id is no id.
+const ID_BYTES_MAX: usize = 512;
+
+/// A way in which a source's requests may be signed, with the secrets that are for it.
+pub(super) struct Alternative {
+    pub(super) algorithm: Algorithm,
+    /// Each with its number among the source's secrets, from 0.
+    pub(super) keys: Vec<(usize, Key)>,
+    pub(super) sig: Sig,
+    pub(super) vars: Vec<Var>,
+    pub(super) signed: Vec<Piece>,
+    pub(super) time: Option<Time>,
+    pub(super) require: Vec<(Locator, Vec<u8>)>,
+    /// Where the event's id may stand, and whether the signature covers that place.
+    pub(super) id: Vec<(Locator, bool)>,
+    pub(super) id_is_word: bool,
+    pub(super) event_type: Vec<Locator>,
+    pub(super) challenges: Vec<Challenge>,
+    pub(super) covers_body: bool,
+    /// Whether the signature covers the place of the source's own dedup key.
+    pub(super) covers_dedup: bool,
+}
+
+pub(super) struct Sig {
+    pub(super) at: Vec<Locator>,
+    pub(super) split: Option<String>,
+    pub(super) pair: Option<String>,
+    pub(super) take: Vec<String>,
+    pub(super) prefix: String,
+    /// `None` for tokens, which are compared as they stand.
+    pub(super) encoding: Option<Encoding>,
+}
+
+pub(super) struct Var {
+    pub(super) name: String,
+    pub(super) locator: Locator,
+    pub(super) optional: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    Seconds,
+    Millis,
+    Rfc3339,
+}
+
+pub(super) struct Time {
+    /// The variable's index.
+    pub(super) var: usize,
+    pub(super) unit: Unit,
+    pub(super) tolerance_seconds: u64,
+}
+
+pub(super) struct Challenge {
+    pub(super) method: Method,
+    pub(super) matches: Vec<(Locator, String)>,
+    pub(super) status: StatusCode,
+    pub(super) content_type: http::HeaderValue,
+    pub(super) body: Vec<Piece>,
+}
+
+/// Alternatives that look at the same request: those whose header conditions are the same.
+pub(super) struct Group {
+    /// Any of these headers selects the group; empty: it is for every request.
+    pub(super) when: Vec<HeaderName>,
+    pub(super) alternatives: Vec<Alternative>,
+}
+
+/// What is known of a request that passed.
+pub(super) struct Passed<'r> {
+    /// The number of the secret that matched, from 0.
+    pub(super) secret: usize,
+    pub(super) skew_seconds: Option<i64>,
+    pub(super) values: Values<'r>,
+    /// The event's id, and whether the signature covers it.
+    pub(super) id: Option<(Cow<'r, str>, bool)>,
+}
+
+impl Unit {
+    /// The time that `text` says, in milliseconds. Digits only, or RFC 3339 with an offset.
+    fn read(self, text: &[u8]) -> Option<i64> {
+        let text = std::str::from_utf8(text).ok()?;
+        let digits = || text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<i64>().ok()).flatten();
+        match self {
+            Unit::Seconds => digits()?.checked_mul(1000),
+            Unit::Millis => digits(),
+            Unit::Rfc3339 => Timestamp::parse_rfc3339(text).map(Timestamp::as_millis),
+        }
+    }
+
+    pub(super) fn write(self, time: Timestamp) -> String {
+        match self {
+            Unit::Seconds => time.as_seconds().to_string(),
+            Unit::Millis => time.as_millis().to_string(),
+            Unit::Rfc3339 => time.to_rfc3339(),
+        }
+    }
+}
+
+impl Alternative {
+    pub(super) fn check<'r>(&'r self, facts: &Facts<'r>) -> Result<Passed<'r>, Refusal> {
+        let mut values: Values<'r> = SmallVec::from_elem(None, self.vars.len());
+        let texts = self.present(facts, &mut values)?;
+        let signatures = self.structured(&texts, &mut values)?;
+        let skew_seconds = self.in_window(facts.request.received_at, &values)?;
+        self.matched(facts, &signatures, values, skew_seconds).map_err(|refusal| Refusal { skew_seconds, ..refusal })
+    }
+
+    /// What has to be there is there, once. Absence goes before repetition, wherever each is.
+    fn present<'r>(&self, facts: &Facts<'r>, values: &mut Values<'r>) -> Result<SmallVec<[Cow<'r, [u8]>; 2]>, Refusal> {
+        let mut wrong = None;
+        for (locator, literal) in &self.require {
+            match facts.at(locator) {
+                Place::Absent => return Err(Refusal::missing(format!("{locator} is absent or empty"))),
+                Place::Repeated => wrong = Some(format!("{locator} is there more than once")),
+                Place::Value(value) if *value != **literal => {
+                    wrong = Some(format!("{locator} does not hold what the scheme requires"));
+                }
+                Place::Value(_) => {}
+            }
+        }
+        let mut texts = SmallVec::new();
+        let mut repeated = false;
+        for locator in &self.sig.at {
+            match facts.at(locator) {
+                Place::Absent => {}
+                Place::Repeated => {
+                    repeated = true;
+                    wrong = Some(format!("{locator} is there more than once"));
+                }
+                Place::Value(value) => texts.push(value),
+            }
+        }
+        if texts.is_empty() && !repeated {
+            let places: Vec<String> = self.sig.at.iter().map(Locator::to_string).collect();
+            return Err(Refusal::missing(format!("no signature: {} is absent or empty", places.join(" or "))));
+        }
+        for (var, value) in self.vars.iter().zip(values.iter_mut()) {
+            if let Locator::Sig(_) = var.locator {
+                continue;
+            }
+            match facts.at(&var.locator) {
+                Place::Absent if var.optional => {}
+                Place::Absent => return Err(Refusal::missing(format!("{} is absent or empty", var.locator))),
+                Place::Repeated => wrong = Some(format!("{} is there more than once", var.locator)),
+                Place::Value(found) => *value = Some(found),
+            }
+        }
+        wrong.map_or(Ok(texts), |detail| Err(Refusal::malformed(CheckStep::Presence, detail)))
+    }
+
+    /// The signatures of accepted versions, still encoded; variables that stand beside them go to `values`.
+    fn structured<'t, 'r>(
+        &self,
+        texts: &'t [Cow<'r, [u8]>],
+        values: &mut Values<'r>,
+    ) -> Result<SmallVec<[&'t str; 4]>, Refusal> {
+        let malformed = |detail: String| Refusal::malformed(CheckStep::Structure, detail);
+        let mut signatures: SmallVec<[&'t str; 4]> = SmallVec::new();
+        for bytes in texts {
+            let not_text = |_| malformed("the signature is not text".to_owned());
+            match bytes {
+                Cow::Borrowed(bytes) => {
+                    let text = std::str::from_utf8(bytes).map_err(not_text)?;
+                    self.items(text, |value| Cow::Borrowed(value.as_bytes()), &mut signatures, values)?;
+                }
+                Cow::Owned(bytes) => {
+                    let text = std::str::from_utf8(bytes).map_err(not_text)?;
+                    self.items(text, |value| Cow::Owned(value.as_bytes().to_vec()), &mut signatures, values)?;
+                }
+            }
+        }
+        for (var, value) in self.vars.iter().zip(values.iter()) {
+            if matches!(var.locator, Locator::Sig(_)) && value.is_none() && !var.optional {
+                return Err(malformed(format!("the signature header has no {}", var.locator)));
+            }
+        }
+        if signatures.is_empty() {
+            return Err(malformed(self.no_signature()));
+        }
+        Ok(signatures)
+    }
+
+    /// Takes one signature header apart. `keep` holds on to the value of a variable.
+    fn items<'x: 't, 't, 'r>(
+        &self,
+        text: &'x str,
+        keep: impl Fn(&'x str) -> Cow<'r, [u8]>,
+        signatures: &mut SmallVec<[&'t str; 4]>,
+        values: &mut Values<'r>,
+    ) -> Result<(), Refusal> {
+        let mut take = |item: &'x str| {
+            let signature = match &self.sig.pair {
+                None => item,
+                Some(pair) => match item.split_once(pair.as_str()) {
+                    Some((key, value)) if self.sig.take.iter().any(|take| take == key) => value,
+                    Some((key, "")) => return self.beside(key, None, values),
+                    Some((key, value)) => return self.beside(key, Some(keep(value)), values),
+                    None => return Ok(()),
+                },
+            };
+            // A doubled separator is harmless; a prefix is not optional.
+            if let Some(signature) = signature.strip_prefix(self.sig.prefix.as_str())
+                && !item.is_empty()
+            {
+                if signatures.len() == SIGNATURES_MAX {
+                    let detail = format!("more than {SIGNATURES_MAX} signatures in one request");
+                    return Err(Refusal::malformed(CheckStep::Structure, detail));
+                }
+                signatures.push(signature);
+            }
+            Ok(())
+        };
+        match self.sig.split.as_deref() {
+            Some(split) => text.split(split).try_for_each(take),
+            None => take(text),
+        }
+    }
+
+    /// An item that is no signature: kept where a variable names it.
+    fn beside<'r>(&self, key: &str, found: Option<Cow<'r, [u8]>>, values: &mut Values<'r>) -> Result<(), Refusal> {
+        let named = |var: &Var| matches!(&var.locator, Locator::Sig(name) if name == key);
+        let Some(index) = self.vars.iter().position(named) else { return Ok(()) };
+        if found.is_some() && values[index].is_some() {
+            let detail = format!("{} is there twice", self.vars[index].locator);
+            return Err(Refusal::malformed(CheckStep::Structure, detail));
+        }
+        values[index] = found.or_else(|| values[index].take());
+        Ok(())
+    }
+
+    fn no_signature(&self) -> String {
+        match (&self.sig.pair, self.sig.prefix.as_str()) {
+            (Some(_), _) => format!("no signature of an accepted version ({})", self.sig.take.join(", ")),
+            (None, "") => "no signature in the list".to_owned(),
+            (None, prefix) => format!("the signature does not begin with `{prefix}`"),
+        }
+    }
+
+    /// The timestamp can be read and lies in the window, whose edges are inside. Gives how old it is.
+    fn in_window(&self, now: Timestamp, values: &Values<'_>) -> Result<Option<i64>, Refusal> {
+        let Some(time) = &self.time else { return Ok(None) };
+        let name = &self.vars[time.var].locator;
+        let text = values[time.var].as_deref().unwrap_or_default();
+        let Some(at) = time.unit.read(text) else {
+            return Err(Refusal::malformed(CheckStep::Structure, format!("{name} is not a timestamp")));
+        };
+        // Whole seconds are compared with whole seconds: the edge does not depend on our milliseconds.
+        let now = match time.unit {
+            Unit::Seconds => now.as_seconds().saturating_mul(1000),
+            Unit::Millis | Unit::Rfc3339 => now.as_millis(),
+        };
+        let age = i128::from(now) - i128::from(at);
+        let tolerance = i128::from(time.tolerance_seconds) * 1000;
+        let skew = i64::try_from(age.div_euclid(1000)).unwrap_or(if age < 0 { i64::MIN } else { i64::MAX });
+        let refusal = |code, detail| {
+            Err(Refusal { skew_seconds: Some(skew), ..Refusal::new(code, CheckStep::Timestamp, detail) })
+        };
+        let window = time.tolerance_seconds;
+        if age > tolerance {
+            return refusal(
+                RefusalCode::TimestampTooOld,
+                format!("{name} is {skew} s old, at most {window} s are let in"),
+            );
+        }
+        if -age > tolerance {
+            let ahead = skew.unsigned_abs();
+            let detail = format!("{name} is {ahead} s ahead of our clock, at most {window} s are let in");
+            return refusal(RefusalCode::TimestampTooNew, detail);
+        }
+        Ok(Some(skew))
+    }
+
+    /// A signature decodes, a secret made it, and the id has the scheme's form.
+    fn matched<'r>(
+        &'r self,
+        facts: &Facts<'r>,
+        signatures: &[&str],
+        values: Values<'r>,
+        skew_seconds: Option<i64>,
+    ) -> Result<Passed<'r>, Refusal> {
+        let decode = |text: &&str| candidate(self.algorithm, self.sig.encoding, text);
+        let candidates: Candidates = signatures.iter().filter_map(decode).collect();
+        if candidates.is_empty() {
+            let detail = "no signature decodes to the right number of bytes in the scheme's encoding";
+            return Err(Refusal::malformed(CheckStep::Decoding, detail));
+        }
+        let parts = template::parts(&self.signed, facts.request, &values);
+        let mut matched = None;
+        for (number, key) in &self.keys {
+            // Every key is tried, so that the time tells nothing about which one it was.
+            let hit = key.matches(&parts, &candidates);
+            matched = matched.or(hit.then_some(*number));
+        }
+        drop(parts);
+        let Some(secret) = matched else {
+            let detail = "none of the source's secrets made the signature of these bytes";
+            return Err(Refusal::new(RefusalCode::SignatureMismatch, CheckStep::Match, detail));
+        };
+        let id = self.event_id(facts)?;
+        Ok(Passed { secret, skew_seconds, values, id })
+    }
+
+    fn event_id<'r>(&self, facts: &Facts<'r>) -> Result<Option<(Cow<'r, str>, bool)>, Refusal> {
+        for (locator, covered) in &self.id {
+            let place = facts.at(locator);
+            if matches!(place, Place::Absent) {
+                continue;
+            }
+            let id = place.into_text();
+            if self.id_is_word && !id.as_deref().is_some_and(is_word) {
+                let detail = format!("{locator} is not 1 to 128 of A-Z, a-z, 0-9, `_` and `-`");
+                return Err(Refusal::malformed(CheckStep::Id, detail));
+            }
+            if let Some(id) = id.filter(|id| is_readable(id, ID_BYTES_MAX)) {
+                return Ok(Some((id, *covered)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The form of an id where a scheme wants a word.
+pub(super) fn is_word(id: &str) -> bool {
+    (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+/// Short enough to keep, and nothing that could break a line or a terminal.
+pub(super) fn is_readable(text: &str, bytes_max: usize) -> bool {
+    !text.is_empty() && text.len() <= bytes_max && !text.chars().any(char::is_control)
+}

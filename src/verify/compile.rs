@@ -1,0 +1,318 @@
+//! From what was written to what it means: every mistake of a source in one go, each with its field, the rule and a
+//! remedy.
+
+mod fields;
+
+use super::check::Group;
+use super::key::{Algorithm, Key, KeyForm};
+use super::locator::Locator;
+use super::pointer::Pointer;
+use super::schemes;
+use super::source::{DedupRule, Source};
+use super::spec::{SchemeSpec, SourceSpec};
+use crate::delivery::Name;
+use crate::duration;
+use crate::secret::Secret;
+use http::HeaderName;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const SECRETS_MAX: usize = 16;
+const ALTERNATIVES_MAX: usize = 8;
+const TOLERANCE_SECONDS_MAX: u64 = 604_800;
+const DEDUP_WINDOW: Duration = Duration::from_secs(7 * 86_400);
+const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(90 * 86_400);
+/// A shorter secret can be guessed.
+const SECRET_BYTES_GOOD: usize = 16;
+
+/// Something that is wrong with a source.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct SpecProblem {
+    /// The field as it is written in the file, such as `sig.encoding`.
+    pub field: String,
+    /// The rule that is broken, and what to write instead. Carries no secret.
+    pub message: String,
+}
+
+impl SourceSpec {
+    /// Compiles a source with its secrets, or says everything that is wrong with it.
+    #[expect(clippy::needless_pass_by_value, reason = "the secrets are handed over, and wiped when this returns")]
+    pub fn compile(&self, tenant: &Name, source: &Name, secrets: Vec<Secret>) -> Result<Source, Vec<SpecProblem>> {
+        let mut compiler = Compiler::default();
+        let scheme = self.scheme_as_data(&mut compiler);
+        let dedup = match self.dedup.as_deref() {
+            None => DedupRule::Scheme,
+            Some("none") => DedupRule::Never,
+            Some("body") => DedupRule::Body,
+            Some(text) => compiler.locator("dedup", text).map_or(DedupRule::Never, DedupRule::At),
+        };
+        let dedup_window = compiler.dedup_window(self.dedup_window.as_deref());
+        compiler.check_secrets(&secrets);
+        let groups =
+            scheme.map(|scheme| compiler.groups(&scheme, self.tolerance, &dedup, &secrets)).unwrap_or_default();
+        if !compiler.problems.is_empty() {
+            return Err(compiler.problems);
+        }
+        let alternatives = || groups.iter().flat_map(|group| &group.alternatives);
+        let mut own_headers: Vec<HeaderName> = alternatives()
+            .flat_map(|alternative| &alternative.sig.at)
+            .filter_map(|at| if let Locator::Header(name) = at { Some(name.clone()) } else { None })
+            .collect();
+        own_headers.dedup();
+        if alternatives().any(|a| !a.covers_body && a.algorithm != Algorithm::Equal) {
+            compiler.warnings.push("signed: the signature does not cover the body".to_owned());
+        }
+        Ok(Source {
+            tenant: tenant.clone(),
+            name: source.clone(),
+            scheme: self.scheme.clone(),
+            pointers: compiler.pointers,
+            warnings: compiler.warnings,
+            groups,
+            own_headers,
+            dedup,
+            dedup_window,
+        })
+    }
+
+    fn scheme_as_data(&self, compiler: &mut Compiler) -> Option<SchemeSpec> {
+        if self.scheme == schemes::CUSTOM {
+            if self.custom.is_none() {
+                compiler.problem("verify", "a custom scheme says how it is verified: add `verify` and `sig`");
+            }
+            return self.custom.clone();
+        }
+        if self.custom.as_ref().is_some_and(|custom| *custom != SchemeSpec::default()) {
+            let message = "a built-in scheme brings its own fields: leave them out, or write `scheme = \"custom\"`";
+            compiler.problem("scheme", message);
+        }
+        let builtin = schemes::builtin(&self.scheme);
+        if builtin.is_none() {
+            let known = schemes::names().collect::<Vec<_>>().join(", ");
+            compiler.problem("scheme", format!("`{}` is not a scheme: use one of {known}, or custom", self.scheme));
+        }
+        builtin
+    }
+}
+
+#[derive(Default)]
+struct Compiler {
+    problems: Vec<SpecProblem>,
+    warnings: Vec<String>,
+    pointers: Vec<Pointer>,
+    /// `""`, or `alternatives[n].`
+    prefix: String,
+}
+
+impl Compiler {
+    fn problem(&mut self, field: &str, message: impl Into<String>) {
+        self.problems.push(SpecProblem { field: format!("{}{field}", self.prefix), message: message.into() });
+    }
+
+    fn found<T>(&mut self, field: &str, result: Result<T, String>) -> Option<T> {
+        result.map_err(|message| self.problem(field, message)).ok()
+    }
+
+    /// A locator outside `vars`.
+    fn locator(&mut self, field: &str, text: &str) -> Option<Locator> {
+        let result = match Locator::parse(text, &mut self.pointers) {
+            Ok(Locator::Sig(_)) => Err(format!("`{text}`: an item of the signature header can only be a variable")),
+            other => other,
+        };
+        self.found(field, result)
+    }
+
+    fn locators(&mut self, field: &str, texts: &[String]) -> Vec<Locator> {
+        let each = texts.iter().enumerate();
+        each.filter_map(|(i, text)| self.locator(&format!("{field}[{i}]"), text)).collect()
+    }
+
+    fn literals(&mut self, field: &str, texts: &BTreeMap<String, String>) -> Vec<(Locator, String)> {
+        let mut pairs = Vec::new();
+        for (at, literal) in texts {
+            let field = format!("{field}.\"{at}\"");
+            if literal.is_empty() {
+                self.problem(&field, "an empty value is the same as none: write the text that has to be there");
+            }
+            pairs.extend(self.locator(&field, at).map(|at| (at, literal.clone())));
+        }
+        pairs
+    }
+
+    fn dedup_window(&mut self, text: Option<&str>) -> Duration {
+        let Some(text) = text else { return DEDUP_WINDOW };
+        match duration::parse(text) {
+            Ok(window) if window.is_zero() => {
+                self.problem(
+                    "dedup_window",
+                    "has to be longer than nothing: to remember no key, write `dedup = \"none\"`",
+                );
+            }
+            Ok(window) if window > DEDUP_WINDOW_MAX => {
+                self.problem("dedup_window", "is at most 90 days: write `90d` or less");
+            }
+            Ok(window) => return window,
+            Err(message) => self.problem("dedup_window", message),
+        }
+        DEDUP_WINDOW
+    }
+
+    fn check_secrets(&mut self, secrets: &[Secret]) {
+        if secrets.is_empty() {
+            self.problem("secrets", "without a secret nothing can be verified: name at least one");
+        }
+        if secrets.len() > SECRETS_MAX {
+            self.problem("secrets", format!("at most {SECRETS_MAX} can be active at a time: remove old ones"));
+        }
+        for (i, secret) in secrets.iter().enumerate() {
+            if secret.is_empty() {
+                self.problem(&format!("secrets[{i}]"), "is empty: check the variable or file that it is read from");
+            }
+        }
+    }
+
+    /// The scheme's alternatives with their keys, those with the same header conditions together.
+    fn groups(
+        &mut self,
+        scheme: &SchemeSpec,
+        tolerance: Option<u64>,
+        dedup: &DedupRule,
+        secrets: &[Secret],
+    ) -> Vec<Group> {
+        if scheme.alternatives.len() > ALTERNATIVES_MAX {
+            self.problem("alternatives", format!("are at most {ALTERNATIVES_MAX}: make two sources of it"));
+            return Vec::new();
+        }
+        if !scheme.alternatives.is_empty() && !scheme.when.is_empty() {
+            self.problem("when", "belongs to one alternative: move it there");
+        }
+        if scheme.alternatives.iter().any(|alternative| !alternative.alternatives.is_empty()) {
+            self.problem("alternatives", "do not nest: write them side by side");
+        }
+        let specs = scheme.expanded();
+        let timed = specs.iter().any(|spec| spec.time.is_some());
+        match tolerance {
+            Some(_) if !timed => self.problem("tolerance", "has no effect, the scheme signs no timestamp: remove it"),
+            Some(seconds) => self.check_tolerance("tolerance", seconds),
+            None => {}
+        }
+        let nested = !scheme.alternatives.is_empty();
+        let prefix = |i: usize| if nested { format!("alternatives[{i}].") } else { String::new() };
+        let mut conditions = Vec::with_capacity(specs.len());
+        for (i, spec) in specs.iter().enumerate() {
+            self.prefix = prefix(i);
+            conditions.push(self.conditions(&spec.when));
+        }
+        let mut groups: Vec<Group> = Vec::new();
+        let mut used = vec![false; secrets.len()];
+        for (i, (spec, own)) in specs.iter().zip(&conditions).enumerate() {
+            self.prefix = prefix(i);
+            let alternative = self.alternative(spec, tolerance, dedup);
+            let form = self.key_form(spec);
+            self.prefix.clear();
+            let (Some(mut alternative), Some(form)) = (alternative, form) else { continue };
+            for (number, secret) in secrets.iter().enumerate() {
+                if own.claims(secret) || (own.keys.is_empty() && !conditions.iter().any(|c| c.claims(secret))) {
+                    // Two alternatives may share a secret: what is wrong with it is said once.
+                    let fresh = !std::mem::replace(&mut used[number], true);
+                    let key = self.key(number, secret, spec, (alternative.algorithm, form), fresh);
+                    alternative.keys.extend(key.map(|key| (number, key)));
+                }
+            }
+            if alternative.keys.is_empty() {
+                continue;
+            }
+            match groups.iter_mut().find(|group| group.when == own.headers) {
+                Some(group) => group.alternatives.push(alternative),
+                None => groups.push(Group { when: own.headers.clone(), alternatives: vec![alternative] }),
+            }
+        }
+        // One that is for every request would hide those behind it.
+        groups.sort_by_key(|group| group.when.is_empty());
+        self.prefix.clear();
+        if self.problems.is_empty() {
+            for number in (0..secrets.len()).filter(|number| !used[*number]) {
+                let message =
+                    "is for none of the scheme's alternatives: begin it as one of their `when = \"key:…\"` says";
+                self.problem(&format!("secrets[{number}]"), message);
+            }
+        }
+        groups
+    }
+
+    fn conditions(&mut self, when: &[String]) -> Conditions {
+        let mut conditions = Conditions::default();
+        for (i, text) in when.iter().enumerate() {
+            match text.split_once(':') {
+                Some(("key", prefix)) if !prefix.is_empty() => conditions.keys.push(prefix.to_owned()),
+                Some(("header", name)) if name.parse::<HeaderName>().is_ok() => {
+                    conditions.headers.extend(name.parse::<HeaderName>());
+                }
+                Some(_) | None => self.problem(
+                    &format!("when[{i}]"),
+                    format!("`{text}` is not a condition: write `key:PREFIX` or `header:Name`"),
+                ),
+            }
+        }
+        conditions
+    }
+
+    fn check_tolerance(&mut self, field: &str, seconds: u64) {
+        if seconds > TOLERANCE_SECONDS_MAX {
+            self.problem(field, format!("is at most {TOLERANCE_SECONDS_MAX} seconds, a week: write less"));
+        }
+    }
+
+    fn key_form(&mut self, spec: &SchemeSpec) -> Option<KeyForm> {
+        let text = spec.key.as_deref().unwrap_or("text");
+        let form = KeyForm::parse(text).ok_or_else(|| format!("`{text}` is not a form of key: use {}", KeyForm::NAMES));
+        self.found("key", form)
+    }
+
+    fn key(
+        &mut self,
+        number: usize,
+        secret: &Secret,
+        spec: &SchemeSpec,
+        (algorithm, form): (Algorithm, KeyForm),
+        fresh: bool,
+    ) -> Option<Key> {
+        let field = format!("secrets[{number}]");
+        let text = secret.expose();
+        let stripped = spec.key_strip.iter().find_map(|prefix| text.strip_prefix(prefix.as_bytes())).unwrap_or(text);
+        let key = match form.decode(stripped) {
+            Ok(bytes) if bytes.is_empty() => Err("is empty: check the variable or file that it is read from"),
+            Ok(bytes) => {
+                if fresh && bytes.len() < SECRET_BYTES_GOOD {
+                    let length = bytes.len();
+                    let advice = format!("has {length} bytes and can be guessed: use {SECRET_BYTES_GOOD} or more");
+                    self.warnings.push(format!("{field}: {advice}"));
+                }
+                Key::new(algorithm, &bytes)
+            }
+            Err(problem) => Err(problem),
+        };
+        match key {
+            Ok(key) => Some(key),
+            Err(_) if !fresh || secret.is_empty() => None,
+            Err(problem) => {
+                self.problem(&field, problem);
+                None
+            }
+        }
+    }
+}
+
+/// What selects an alternative.
+#[derive(Default)]
+struct Conditions {
+    keys: Vec<String>,
+    headers: Vec<HeaderName>,
+}
+
+impl Conditions {
+    fn claims(&self, secret: &Secret) -> bool {
+        self.keys.iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes()))
+    }
+}

@@ -1,0 +1,222 @@
+//! Locators: places in a request, and reading what stands there.
+
+use super::pointer::{Found, POINTERS_MAX, Pointer};
+use super::source::Request;
+use http::HeaderName;
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::fmt;
+
+/// A place in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Locator {
+    Header(HeaderName),
+    Query(String),
+    Form(String),
+    /// An index into the source's pointers, and the pointer as written.
+    Json(usize, String),
+    /// An item of the split signature header.
+    Sig(String),
+}
+
+impl Locator {
+    /// Reads a locator; a JSON pointer is added to `pointers`, unless it is there already.
+    pub(super) fn parse(text: &str, pointers: &mut Vec<Pointer>) -> Result<Locator, String> {
+        let Some((kind, place)) = text.split_once(':') else {
+            return Err(format!(
+                "`{text}` is not a locator: write `header:Name`, `query:name`, `form:name` or `json:/pointer`"
+            ));
+        };
+        if place.is_empty() {
+            return Err(format!("`{text}` names no place: write one after the colon, such as `header:X-Signature`"));
+        }
+        match kind {
+            "header" => place
+                .parse()
+                .map(Locator::Header)
+                .map_err(|_| format!("`{place}` is not a header's name: use letters, digits and `-`")),
+            "query" => Ok(Locator::Query(place.to_owned())),
+            "form" => Ok(Locator::Form(place.to_owned())),
+            "sig" => Ok(Locator::Sig(place.to_owned())),
+            "json" => {
+                let pointer = Pointer::parse(place)?;
+                let index = pointers.iter().position(|known| *known == pointer).unwrap_or(pointers.len());
+                if index == pointers.len() {
+                    if index == POINTERS_MAX {
+                        return Err(format!("a source reads at most {POINTERS_MAX} JSON pointers: leave some out"));
+                    }
+                    pointers.push(pointer);
+                }
+                Ok(Locator::Json(index, place.to_owned()))
+            }
+            _ => Err(format!("`{kind}` is not a kind of place: use `header`, `query`, `form` or `json`")),
+        }
+    }
+}
+
+impl fmt::Display for Locator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Locator::Header(name) => write!(f, "header {name}"),
+            Locator::Query(name) => write!(f, "query parameter {name}"),
+            Locator::Form(name) => write!(f, "form field {name}"),
+            Locator::Json(_, pointer) => write!(f, "body field {pointer}"),
+            Locator::Sig(key) => write!(f, "signature item {key}"),
+        }
+    }
+}
+
+/// What stands at a place.
+pub(super) enum Place<'r> {
+    /// Nothing, or an empty value.
+    Absent,
+    /// Several values where one is meant.
+    Repeated,
+    Value(Cow<'r, [u8]>),
+}
+
+impl<'r> Place<'r> {
+    pub(super) fn into_text(self) -> Option<Cow<'r, str>> {
+        match self {
+            Place::Value(Cow::Borrowed(bytes)) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+            Place::Value(Cow::Owned(bytes)) => String::from_utf8(bytes).ok().map(Cow::Owned),
+            Place::Absent | Place::Repeated => None,
+        }
+    }
+}
+
+/// A request, and what its body says at the source's pointers: read once, and only when asked for.
+pub(super) struct Facts<'r> {
+    pub(super) request: Request<'r>,
+    pointers: &'r [Pointer],
+    found: OnceCell<Found<'r>>,
+}
+
+impl<'r> Facts<'r> {
+    pub(super) fn new(request: Request<'r>, pointers: &'r [Pointer]) -> Self {
+        Facts { request, pointers, found: OnceCell::new() }
+    }
+
+    /// What stands at `locator`. A signature item is not found here: the signature's parser hands those out.
+    pub(super) fn at(&self, locator: &Locator) -> Place<'r> {
+        match locator {
+            Locator::Header(name) => self.header(name),
+            Locator::Query(name) => parameter(url_query(self.request.url).as_bytes(), name),
+            Locator::Form(name) => parameter(self.request.body, name),
+            Locator::Json(index, _) => {
+                let found = self.found.get_or_init(|| Found::read(self.request.body, self.pointers));
+                match found.text(*index) {
+                    Some(Cow::Borrowed(text)) if !text.is_empty() => Place::Value(Cow::Borrowed(text.as_bytes())),
+                    Some(Cow::Owned(text)) if !text.is_empty() => Place::Value(Cow::Owned(text.into_bytes())),
+                    Some(_) | None => Place::Absent,
+                }
+            }
+            Locator::Sig(_) => Place::Absent,
+        }
+    }
+
+    /// The text at `locator`, where there is one value and it is UTF-8.
+    pub(super) fn text_at(&self, locator: &Locator) -> Option<Cow<'r, str>> {
+        self.at(locator).into_text()
+    }
+
+    fn header(&self, name: &HeaderName) -> Place<'r> {
+        let mut values = self.request.headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) if !value.is_empty() => Place::Value(Cow::Borrowed(value.as_bytes())),
+            (Some(_), None) | (None, _) => Place::Absent,
+            (Some(_), Some(_)) => Place::Repeated,
+        }
+    }
+}
+
+/// The query of a URL as text, without `?`; empty when there is none.
+pub(super) fn url_query(url: &str) -> &str {
+    let url = url.split('#').next().unwrap_or(url);
+    url.split_once('?').map_or("", |(_, query)| query)
+}
+
+/// The URL up to its query.
+pub(super) fn url_without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or(url)
+}
+
+/// The path of a URL as text: what stands between the authority and the query.
+pub(super) fn url_path(url: &str) -> &str {
+    let url = url_without_query(url);
+    match url.split_once("://") {
+        Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => url,
+    }
+}
+
+/// The value of one parameter in `application/x-www-form-urlencoded` text.
+fn parameter<'r>(text: &'r [u8], name: &str) -> Place<'r> {
+    let (mut place, mut seen) = (Place::Absent, false);
+    for pair in text.split(|b| *b == b'&') {
+        let at = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
+        let (key, value) = (&pair[..at], pair.get(at + 1..).unwrap_or_default());
+        if decoded(key).as_ref() != name.as_bytes() {
+            continue;
+        }
+        if seen {
+            return Place::Repeated;
+        }
+        seen = true;
+        if !value.is_empty() {
+            place = Place::Value(decoded(value));
+        }
+    }
+    place
+}
+
+fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(|b| matches!(b, b'+' | b'%')) {
+        return Cow::Borrowed(text);
+    }
+    let spaced: Vec<u8> = text.iter().map(|b| if *b == b'+' { b' ' } else { *b }).collect();
+    Cow::Owned(percent_encoding::percent_decode(&spaced).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded_and_must_be_single() {
+        let at = |text: &'static str, name| match parameter(text.as_bytes(), name) {
+            Place::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
+            Place::Absent => "absent".into(),
+            Place::Repeated => "repeated".into(),
+        };
+        assert_eq!(at("a=1&b=x%20y+z&c", "b"), "x y z");
+        assert_eq!(at("a=1&%62=2", "b"), "2");
+        assert_eq!(at("a=1&a=2", "a"), "repeated");
+        assert_eq!(at("a=&b", "a"), "absent");
+        assert_eq!(at("a=1", "c"), "absent");
+        assert_eq!(at("a=%zz", "a"), "%zz");
+    }
+
+    #[test]
+    fn urls_are_taken_apart_as_text() {
+        for (url, path, query, bare) in [
+            ("https://h.test/in/a?x=1&y=?#f", "/in/a", "x=1&y=?", "https://h.test/in/a"),
+            ("https://h.test", "/", "", "https://h.test"),
+            ("https://h.test/a#f?x", "/a", "", "https://h.test/a"),
+            ("", "", "", ""),
+        ] {
+            assert_eq!((url_path(url), url_query(url), url_without_query(url)), (path, query, bare));
+        }
+    }
+
+    #[test]
+    fn locators_are_checked() {
+        let mut pointers = Vec::new();
+        for bad in ["", "header", "header:", "header:a b", "cookie:x", "json:id", "json:", "Header:X"] {
+            assert!(Locator::parse(bad, &mut pointers).is_err(), "{bad}");
+        }
+        let first = Locator::parse("json:/id", &mut pointers).unwrap();
+        assert_eq!(Locator::parse("json:/id", &mut pointers).unwrap(), first);
+        assert_eq!(pointers.len(), 1);
+    }
+}

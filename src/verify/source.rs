@@ -1,0 +1,294 @@
+//! A source: requests in, verified events out.
+
+use super::check::{Alternative, Group, Passed, is_readable};
+use super::event::{Dedup, Event, Verified};
+use super::headers::end_to_end;
+use super::key::Algorithm;
+use super::locator::{Facts, Locator};
+use super::pointer::Pointer;
+use super::producer::{dedup_digest, truncated};
+use super::refusal::{CheckStep, Refusal};
+use super::template::{self, Parts, Piece};
+use crate::clock::Timestamp;
+use crate::delivery::Name;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use sha2::Digest as _;
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+const EVENT_TYPE_BYTES_MAX: usize = 256;
+
+/// A request as it arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub method: &'a Method,
+    /// The public URL, as the provider was given it.
+    pub url: &'a str,
+    pub headers: &'a HeaderMap,
+    pub body: &'a Bytes,
+    /// When its head arrived.
+    pub received_at: Timestamp,
+}
+
+/// What a request that passed is.
+#[derive(Clone, Debug)]
+pub enum Admission {
+    Event(Verified<Event>),
+    /// A handshake: to be answered, not to be kept.
+    Challenge(ChallengeAnswer),
+}
+
+/// The answer to a handshake.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChallengeAnswer {
+    pub status: StatusCode,
+    pub content_type: HeaderValue,
+    pub body: Bytes,
+}
+
+/// One step of a check, for people.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Step {
+    pub name: CheckStep,
+    pub ok: bool,
+    pub detail: String,
+}
+
+/// What is remembered to know a request again.
+pub(super) enum DedupRule {
+    /// The scheme's event id.
+    Scheme,
+    At(Locator),
+    Body,
+    Never,
+}
+
+/// A compiled scheme with its secrets: made by [`SourceSpec::compile`](super::SourceSpec::compile).
+pub struct Source {
+    pub(super) tenant: Name,
+    pub(super) name: Name,
+    pub(super) scheme: String,
+    pub(super) groups: Vec<Group>,
+    pub(super) pointers: Vec<Pointer>,
+    pub(super) own_headers: Vec<HeaderName>,
+    pub(super) dedup: DedupRule,
+    pub(super) dedup_window: Duration,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Keys stay inside.
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({}/{}, {})", self.tenant, self.name, self.scheme)
+    }
+}
+
+impl Source {
+    pub fn tenant(&self) -> &Name {
+        &self.tenant
+    }
+
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The scheme's name, or `custom`.
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// What works but should not stay so, each beginning with its field.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Whether the signature covers the URL, so that the public one has to be known.
+    pub fn signs_url(&self) -> bool {
+        let url = |piece: &Piece| matches!(piece, Piece::Url | Piece::UrlWithoutQuery | Piece::Path | Piece::Query);
+        self.alternatives().any(|alternative| alternative.signed.iter().any(url))
+    }
+
+    pub(super) fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
+        self.groups.iter().flat_map(|group| &group.alternatives)
+    }
+
+    /// Verifies a request: an event, a handshake's answer, or why not.
+    pub fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
+        let facts = Facts::new(request, &self.pointers);
+        let (alternative, passed) = self.check(&facts)?;
+        if let Some(answer) = alternative.challenges.iter().find_map(|c| answer(c, &facts)) {
+            return Ok(Admission::Challenge(answer));
+        }
+        Ok(Admission::Event(Verified::attest(self.event(alternative, &passed, &facts))))
+    }
+
+    /// The same check, step by step: those that passed, and the one that did not.
+    pub fn explain(&self, request: Request<'_>) -> Vec<Step> {
+        let facts = Facts::new(request, &self.pointers);
+        let checked = self.check(&facts);
+        let secrets = self.alternatives().flat_map(|a| &a.keys).map(|(number, _)| number + 1).max().unwrap_or(0);
+        let (passed, refusal) = match &checked {
+            Ok((_, passed)) => (Some(passed), None),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        let skew = passed.map_or_else(|| refusal.and_then(|r| r.skew_seconds), |passed| passed.skew_seconds);
+        let mut steps = Vec::new();
+        for name in CheckStep::ALL {
+            if let Some(refusal) = refusal.filter(|refusal| refusal.step == name) {
+                steps.push(Step { name, ok: false, detail: refusal.to_string() });
+                break;
+            }
+            let detail = match (name, skew, passed) {
+                (CheckStep::Presence, ..) => "every header and field that the scheme needs is there, once".to_owned(),
+                (CheckStep::Structure, ..) => "the signature header can be read".to_owned(),
+                (CheckStep::Timestamp, Some(skew), _) if skew < 0 => {
+                    format!("{} s ahead of our clock, in the window", skew.unsigned_abs())
+                }
+                (CheckStep::Timestamp, Some(skew), _) => format!("{skew} s old, in the window"),
+                (CheckStep::Timestamp, None, _) => "the scheme signs no timestamp".to_owned(),
+                (CheckStep::Decoding, ..) => "at least one signature decodes".to_owned(),
+                (CheckStep::Match, _, Some(passed)) => {
+                    format!("secret {} of {secrets} made a signature of these bytes", passed.secret + 1)
+                }
+                (CheckStep::Match, _, None) => "a secret made a signature of these bytes".to_owned(),
+                (CheckStep::Id, _, Some(Passed { id: Some((id, _)), .. })) => format!("the event's id is {id}"),
+                (CheckStep::Id, ..) => "the request names no event id".to_owned(),
+            };
+            steps.push(Step { name, ok: true, detail });
+        }
+        steps
+    }
+
+    /// The first group whose headers are there is the one: a request cannot fall back to another. Within it the
+    /// alternatives stand side by side, and the refusal that came furthest is told.
+    fn check<'r>(&'r self, facts: &Facts<'r>) -> Result<(&'r Alternative, Passed<'r>), Refusal> {
+        let selects =
+            |group: &&Group| group.when.is_empty() || group.when.iter().any(|h| facts.request.headers.contains_key(h));
+        let Some(group) = self.groups.iter().find(selects) else {
+            let names: Vec<&str> = self.groups.iter().flat_map(|g| &g.when).map(HeaderName::as_str).collect();
+            return Err(Refusal::missing(format!("none of these headers is there: {}", names.join(", "))));
+        };
+        let mut furthest: Option<Refusal> = None;
+        for alternative in &group.alternatives {
+            match alternative.check(facts) {
+                Ok(passed) => return Ok((alternative, passed)),
+                Err(refusal) if furthest.as_ref().is_none_or(|f| f.step < refusal.step) => furthest = Some(refusal),
+                Err(_) => {}
+            }
+        }
+        Err(furthest.unwrap_or_else(|| Refusal::missing("the source has no secret")))
+    }
+
+    fn event(&self, alternative: &Alternative, passed: &Passed<'_>, facts: &Facts<'_>) -> Event {
+        let request = facts.request;
+        let body_digest = truncated(sha2::Sha256::digest(request.body).into());
+        let event_type = alternative.event_type.iter().find_map(|at| facts.text_at(at));
+        let event_type = event_type.filter(|text| is_readable(text, EVENT_TYPE_BYTES_MAX));
+        let content_type = request.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        Event {
+            event_type: event_type.map(Cow::into_owned).unwrap_or_default(),
+            content_type: content_type.unwrap_or_default().to_owned(),
+            headers: end_to_end(request.headers, &self.own_headers),
+            body: request.body.clone(),
+            key: None,
+            provider_id: passed.id.as_ref().map(|(id, _)| id.clone().into_owned()),
+            dedup: self.dedup(alternative, passed, facts, &body_digest),
+            body_digest,
+            received_at: request.received_at,
+            deliver_at: None,
+            expires_at: None,
+            deadline: None,
+        }
+    }
+
+    /// The dedup key, which never rests alone on what the signature does not cover:
+    ///
+    /// - an id that is covered: the id;
+    /// - one that is not: the id and the signed content but for its timestamp, so that a repetition by the provider
+    ///   (signed anew) is still one, and an id cannot be taken for other content;
+    /// - none: the signed content with its timestamp, so that a request that is played back is no new event. A token
+    ///   signs nothing, and who holds it can write anything: without an id there is no key.
+    fn dedup(
+        &self,
+        alternative: &Alternative,
+        passed: &Passed<'_>,
+        facts: &Facts<'_>,
+        body_digest: &[u8; 16],
+    ) -> Option<Dedup> {
+        let token = alternative.algorithm == Algorithm::Equal;
+        let own;
+        let id = match &self.dedup {
+            DedupRule::Never => return None,
+            DedupRule::Body => Some((&b"body"[..], &body_digest[..], token || alternative.covers_body)),
+            DedupRule::Scheme => passed.id.as_ref().map(|(id, covered)| (&b"id"[..], id.as_bytes(), *covered)),
+            DedupRule::At(at) => {
+                own = facts.text_at(at);
+                own.as_ref().map(|id| (&b"id"[..], id.as_bytes(), alternative.covers_dedup))
+            }
+        };
+        let timestamp = alternative.time.as_ref().map(|time| Piece::Var(time.var));
+        let content = |with_timestamp: bool| {
+            // The body goes in as its digest.
+            let keep = |piece: &Piece| *piece != Piece::Body && (with_timestamp || Some(piece) != timestamp.as_ref());
+            let mut parts = template::parts_where(&alternative.signed, facts.request, &passed.values, keep);
+            parts.extend(alternative.covers_body.then_some(&body_digest[..]));
+            parts
+        };
+        let mut parts = Parts::new();
+        match id {
+            Some((kind, id, true)) => parts.extend([kind, id]),
+            Some((kind, id, false)) => {
+                parts.extend([kind, id]);
+                parts.extend(content(false));
+            }
+            None if token => return None,
+            None => {
+                parts.push(b"content");
+                parts.extend(content(true));
+            }
+        }
+        let digest = dedup_digest(self.tenant.as_str(), self.name.as_str(), &parts);
+        Some(Dedup { digest, window: self.dedup_window })
+    }
+}
+
+/// The answer, where the request is this challenge.
+fn answer(challenge: &super::check::Challenge, facts: &Facts<'_>) -> Option<ChallengeAnswer> {
+    if facts.request.method != challenge.method {
+        return None;
+    }
+    for (at, literal) in &challenge.matches {
+        if facts.text_at(at)? != literal.as_str() {
+            return None;
+        }
+    }
+    let json = challenge.content_type.as_bytes().starts_with(b"application/json");
+    let mut body = Vec::new();
+    for piece in &challenge.body {
+        match piece {
+            Piece::Literal(bytes) => body.extend_from_slice(bytes),
+            Piece::Place(at) => {
+                let text = facts.text_at(at)?;
+                if json {
+                    // Stands between the template's own quotes.
+                    let quoted = serde_json::to_string(&text).ok()?;
+                    body.extend_from_slice(quoted.get(1..quoted.len() - 1)?.as_bytes());
+                } else {
+                    body.extend_from_slice(text.as_bytes());
+                }
+            }
+            // The parser of answers makes the two above alone.
+            Piece::Body
+            | Piece::Method
+            | Piece::Url
+            | Piece::UrlWithoutQuery
+            | Piece::Path
+            | Piece::Query
+            | Piece::Var(_)
+            | Piece::Group(_) => {}
+        }
+    }
+    Some(ChallengeAnswer { status: challenge.status, content_type: challenge.content_type.clone(), body: body.into() })
+}

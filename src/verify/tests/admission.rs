@@ -1,0 +1,405 @@
+//! What becomes of requests: events, keys, answers, and that every setting acts.
+
+use super::*;
+use std::time::Duration;
+
+const BODY: &[u8] = br#"{"id":"evt_1","type":"order.paid","event_id":"Ev1","event":{"type":"message"}}"#;
+
+fn after(seconds: u64) -> Timestamp {
+    NOW.plus(Duration::from_secs(seconds))
+}
+
+fn digest(source: &Source, post: &Post) -> [u8; 16] {
+    event(source, post).dedup.unwrap().digest
+}
+
+#[test]
+fn the_event_is_the_request_byte_for_byte() {
+    let source = compile(&builtin("stripe"), vec![text_secret()]);
+    let post = signed(&source, "", NOW, BODY)
+        .with("content-type", b"application/json; charset=utf-8")
+        .with("cookie", b"a=b")
+        .with("x-api-token", b"secret")
+        .with("x-trace", b"kept");
+    let event = event(&source, &post);
+    assert_eq!(event.body, BODY);
+    assert_eq!(event.event_type, "order.paid");
+    assert_eq!(event.provider_id.as_deref(), Some("evt_1"));
+    assert_eq!(event.content_type, "application/json; charset=utf-8");
+    assert_eq!(event.received_at, NOW);
+    assert_eq!(event.dedup.unwrap().window, Duration::from_secs(604_800));
+    let mut names: Vec<&str> = event.headers.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["content-type", "x-trace"]);
+}
+
+#[test]
+fn types_and_ids_stand_where_each_scheme_says() {
+    let cases = [
+        ("standard-webhooks", standard_secret(), "order.paid", "given"),
+        ("svix", standard_secret(), "order.paid", "given"),
+        ("github", text_secret(), "thing.made", "given"),
+        ("stripe", text_secret(), "order.paid", "evt_1"),
+        ("slack", text_secret(), "message", "Ev1"),
+        ("shopify", text_secret(), "thing.made", "given"),
+    ];
+    for (scheme, secret, event_type, id) in cases {
+        let source = compile(&builtin(scheme), vec![secret]);
+        let event = event(&source, &signed(&source, "given", NOW, BODY));
+        assert_eq!((event.event_type.as_str(), event.provider_id.as_deref()), (event_type, Some(id)), "{scheme}");
+    }
+}
+
+#[test]
+fn an_unreadable_type_or_id_is_absent() {
+    let source = compile(&builtin("stripe"), vec![text_secret()]);
+    let long = format!(r#"{{"id":"{}","type":"{}"}}"#, "i".repeat(513), "t".repeat(257));
+    for body in [&b"not json"[..], b"", b"\xff\xfe", br#"{"id":"a\u0000b","type":"a\nb"}"#, long.as_bytes()] {
+        let event = event(&source, &signed(&source, "", NOW, body));
+        assert_eq!((event.event_type.as_str(), event.provider_id.as_deref()), ("", None));
+        // A playback is known all the same.
+        assert!(event.dedup.is_some());
+    }
+}
+
+#[test]
+fn a_covered_id_is_the_key() {
+    let source = compile(&builtin("standard-webhooks"), vec![standard_secret()]);
+    let first = digest(&source, &signed(&source, "msg_1", NOW, BODY));
+    // Signed anew later, even over another body: the same key. The ledger tells the bodies apart.
+    let later = signed(&source, "msg_1", after(60), b"other").at(after(60));
+    assert_eq!(digest(&source, &later), first);
+    assert_ne!(event(&source, &later).body_digest, event(&source, &signed(&source, "msg_1", NOW, BODY)).body_digest);
+    assert_ne!(digest(&source, &signed(&source, "msg_2", NOW, BODY)), first);
+}
+
+#[test]
+fn an_id_that_is_not_covered_has_the_content_beside_it() {
+    for scheme in ["github", "shopify"] {
+        let source = compile(&builtin(scheme), vec![text_secret()]);
+        let first = digest(&source, &signed(&source, "a", NOW, BODY));
+        assert_eq!(digest(&source, &signed(&source, "a", after(60), BODY)), first, "{scheme}");
+        // Nobody can take the id for other content.
+        assert_ne!(digest(&source, &signed(&source, "a", NOW, b"other")), first, "{scheme}");
+        assert_ne!(digest(&source, &signed(&source, "b", NOW, BODY)), first, "{scheme}");
+    }
+}
+
+#[test]
+fn without_an_id_a_playback_is_known() {
+    let timed = custom(
+        "verify = \"hmac-sha256\"\nsig = { at = [\"header:X-Sig\"], encoding = \"hex\" }\n\
+         vars = { t = \"header:X-Time\" }\nsigned = \"{t}.{body}\"\ntime = { var = \"t\", unit = \"s\", tolerance = 300 }",
+    );
+    let source = compile(&timed, vec![text_secret()]);
+    let first = digest(&source, &signed(&source, "", NOW, BODY));
+    assert_eq!(digest(&source, &signed(&source, "", NOW, BODY).with("x-id", b"new")), first);
+    // Signed at another time, it is another event.
+    assert_ne!(digest(&source, &signed(&source, "", after(1), BODY)), first);
+    assert_ne!(digest(&source, &signed(&source, "", NOW, b"other")), first);
+
+    let github = compile(&builtin("github"), vec![text_secret()]);
+    let bare = signed(&github, "a", NOW, BODY).without("x-github-delivery");
+    assert_eq!(digest(&github, &bare), digest(&github, &bare.clone().with("x-other", b"1")));
+
+    // A token vouches for nothing in particular.
+    let token = compile(&custom("verify = \"equal\"\nsig = { at = [\"header:X-Key\"] }"), vec![text_secret()]);
+    assert!(event(&token, &signed(&token, "", NOW, BODY)).dedup.is_none());
+}
+
+#[test]
+fn the_url_counts_where_it_is_what_is_signed() {
+    let spec =
+        custom("verify = \"hmac-sha256\"\nsig = { at = [\"header:X-Sig\"], encoding = \"hex\" }\nsigned = \"{url}\"");
+    let source = compile(&spec, vec![text_secret()]);
+    let first = signed(&source, "", NOW, BODY);
+    // The body is not signed, so it cannot make a new event of a playback.
+    let other_body = Post { body: Bytes::from_static(b"other"), ..first.clone() };
+    assert_eq!(digest(&source, &other_body), digest(&source, &first));
+    let moved = Post { url: "https://hooks.example.test/elsewhere".to_owned(), ..first };
+    assert_eq!(refusal(&source, &moved), RefusalCode::SignatureMismatch);
+}
+
+#[test]
+fn dedup_can_be_chosen() {
+    let with = |dedup: &str, scheme: &str, secret: Secret| {
+        compile(&SourceSpec { dedup: Some(dedup.to_owned()), ..builtin(scheme) }, vec![secret])
+    };
+    let body = with("body", "standard-webhooks", standard_secret());
+    let first = digest(&body, &signed(&body, "msg_1", NOW, BODY));
+    assert_eq!(digest(&body, &signed(&body, "msg_2", after(9), BODY)), first);
+    assert_ne!(digest(&body, &signed(&body, "msg_1", NOW, b"other")), first);
+
+    let none = with("none", "stripe", text_secret());
+    assert!(event(&none, &signed(&none, "", NOW, BODY)).dedup.is_none());
+
+    let json = with("json:/type", "stripe", text_secret());
+    let first = digest(&json, &signed(&json, "", NOW, BODY));
+    assert_eq!(digest(&json, &signed(&json, "", after(5), br#"{"type":"order.paid"}"#)), first);
+
+    // A header that the signature does not cover: the content stands beside it, without its timestamp.
+    let header = with("header:X-Key", "stripe", text_secret());
+    let post = |key: &[u8], at, body| signed(&header, "", at, body).with("x-key", key);
+    let first = digest(&header, &post(b"k", NOW, BODY));
+    assert_eq!(digest(&header, &post(b"k", after(5), BODY)), first);
+    assert_ne!(digest(&header, &post(b"k", NOW, b"other")), first);
+    assert_ne!(digest(&header, &post(b"l", NOW, BODY)), first);
+
+    let query = with("query:b", "github", text_secret());
+    let post = signed(&query, "a", NOW, BODY);
+    let other = Post { url: "https://h.test/?b=3".to_owned(), ..post.clone() };
+    assert_ne!(digest(&query, &post), digest(&query, &other));
+
+    let window = SourceSpec { dedup_window: Some("36h".to_owned()), ..builtin("github") };
+    let source = compile(&window, vec![text_secret()]);
+    let dedup = event(&source, &signed(&source, "a", NOW, BODY)).dedup.unwrap();
+    assert_eq!(dedup.window, Duration::from_secs(36 * 3600));
+}
+
+#[test]
+fn keys_of_two_sources_do_not_meet() {
+    let source = compile(&builtin("stripe"), vec![text_secret()]);
+    let other = builtin("stripe").compile(&"acme".parse().unwrap(), &"two".parse().unwrap(), vec![text_secret()]);
+    let post = signed(&source, "", NOW, BODY);
+    assert_ne!(digest(&source, &post), digest(&other.unwrap(), &post));
+}
+
+#[test]
+fn a_signed_challenge_is_answered_and_an_unsigned_one_is_not() {
+    let source = compile(&builtin("slack"), vec![text_secret()]);
+    let body = br#"{"token":"t","type":"url_verification","challenge":"3eZbrw1a\u0026"}"#;
+    let post = signed(&source, "", NOW, body);
+    let Ok(Admission::Challenge(answer)) = source.admit(post.request()) else { panic!("not answered") };
+    assert_eq!((answer.status.as_u16(), answer.content_type.as_bytes()), (200, &b"text/plain"[..]));
+    assert_eq!(answer.body, &b"3eZbrw1a&"[..]);
+    assert_eq!(refusal(&source, &post.without("x-slack-signature")), RefusalCode::MissingHeader);
+    // Without what is to be echoed, it is an event like others.
+    event(&source, &signed(&source, "", NOW, br#"{"type":"url_verification"}"#));
+}
+
+#[test]
+fn a_challenge_can_be_answered_in_json() {
+    let source = compile(
+        &custom(
+            "verify = \"hmac-sha256\"\nsig = { at = [\"header:X-Sig\"], encoding = \"hex\" }\n[[challenge]]\n\
+             match = { \"json:/ping\" = \"true\", \"header:X-Kind\" = \"ping\" }\nstatus = 202\n\
+             content_type = \"application/json\"\nbody = '\\{\"pong\":\"{json:/n}\"\\}'",
+        ),
+        vec![text_secret()],
+    );
+    let body = br#"{"ping":true,"n":"a\"b\\"}"#;
+    let post = signed(&source, "", NOW, body).with("x-kind", b"ping");
+    let Ok(Admission::Challenge(answer)) = source.admit(post.request()) else { panic!("not answered") };
+    assert_eq!((answer.status.as_u16(), &answer.body[..]), (202, &br#"{"pong":"a\"b\\"}"#[..]));
+    event(&source, &post.clone().with("x-kind", b"other"));
+    assert!(matches!(source.admit(Request { method: &Method::PUT, ..post.request() }), Ok(Admission::Event(_))));
+}
+
+#[test]
+fn the_window_is_the_sources_own_where_it_says_so() {
+    let wide = compile(&SourceSpec { tolerance: Some(3600), ..builtin("stripe") }, vec![text_secret()]);
+    let narrow = compile(&SourceSpec { tolerance: Some(0), ..builtin("stripe") }, vec![text_secret()]);
+    let post = signed(&wide, "", NOW, BODY);
+    event(&wide, &post.clone().at(after(3600)));
+    assert_eq!(refusal(&wide, &post.clone().at(after(3601))), RefusalCode::TimestampTooOld);
+    event(&narrow, &post);
+    let early = NOW.minus(Duration::from_secs(1));
+    let refused = narrow.admit(post.at(early).request()).unwrap_err();
+    assert_eq!((refused.code, refused.skew_seconds), (RefusalCode::TimestampTooNew, Some(-1)));
+}
+
+#[test]
+fn units_of_time() {
+    let cases = [
+        ("s", "1700000000", "1700000000500", RefusalCode::TimestampTooNew),
+        ("ms", "1700000000500", "1700000000", RefusalCode::TimestampTooOld),
+        ("rfc3339", "2023-11-14T22:13:20.500Z", "2023-11-14T22:13:20.500", RefusalCode::Malformed),
+        ("rfc3339", "2023-11-14T22:13:20.500Z", "2023-11-14T22:13:20.500+01:00", RefusalCode::TimestampTooOld),
+        ("rfc3339", "2023-11-14T22:13:20.500Z", "2023-11-14T23:13:20.5+01:00", RefusalCode::SignatureMismatch),
+    ];
+    for (unit, written, other, code) in cases {
+        let spec = custom(&format!(
+            "verify = \"hmac-sha256\"\nsig = {{ at = [\"header:X-Sig\"], encoding = \"hex\" }}\n\
+             vars = {{ t = \"header:X-Time\" }}\nsigned = \"{{t}}{{body}}\"\n\
+             time = {{ var = \"t\", unit = \"{unit}\", tolerance = 10 }}"
+        ));
+        let source = compile(&spec, vec![text_secret()]);
+        let post = signed(&source, "", NOW, BODY);
+        assert_eq!(post.headers["x-time"], written);
+        event(&source, &post);
+        assert_eq!(refusal(&source, &post.with("x-time", other.as_bytes())), code, "{unit} {other}");
+    }
+}
+
+#[test]
+fn every_field_of_a_custom_scheme_acts() {
+    let source = compile(
+        &custom(
+            "verify = \"hmac-sha512\"\nkey = \"hex\"\nkey_strip = [\"k1_\", \"k2_\"]\n\
+             sig = { at = [\"header:X-A\", \"header:X-B\"], split = \";\", pair = \"=\", take = [\"h1\", \"h2\"], prefix = \"p:\", encoding = \"base64url\" }\n\
+             vars = { t = \"sig:ts\", n = \"header?:X-Nonce\", q = \"query:b\", j = \"json:/id\" }\n\
+             signed = '{method}\\n{path}?{query} {url_noquery} {url}[ nonce:{n}]:{t}:{q}:{j}:{body}'\n\
+             time = { var = \"t\", unit = \"ms\", tolerance = 5 }\nrequire = { \"header:X-Version\" = \"2\" }\n\
+             id = [\"header:X-Id\", \"json:/id\"]\nid_form = \"word\"\ntype = [\"header:X-Type\", \"json:/type\"]",
+        ),
+        vec![Secret::new(format!("k2_{}", "0b".repeat(20)))],
+    );
+    let post = signed(&source, "id-1", NOW, BODY);
+    let event_1 = event(&source, &post);
+    assert_eq!((event_1.provider_id.as_deref(), event_1.event_type.as_str()), (Some("id-1"), "thing.made"));
+    assert!(!event_1.headers.iter().any(|(name, _)| name == "x-a"));
+    assert_eq!(event(&source, &post.clone().without("x-type")).event_type, "order.paid");
+    assert_eq!(event(&source, &post.clone().without("x-id")).provider_id.as_deref(), Some("evt_1"));
+    assert_eq!(refusal(&source, &post.clone().with("x-id", b"a b")), RefusalCode::Malformed);
+    assert_eq!(refusal(&source, &post.clone().with("x-version", b"1")), RefusalCode::Malformed);
+    assert_eq!(refusal(&source, &post.clone().without("x-version")), RefusalCode::MissingHeader);
+    // The optional variable takes part in the signed bytes once it is there.
+    assert_eq!(refusal(&source, &post.clone().with("x-nonce", b"1")), RefusalCode::SignatureMismatch);
+    assert_eq!(refusal(&source, &post.clone().at(after(6))), RefusalCode::TimestampTooOld);
+    let value = post.headers["x-a"].to_str().unwrap().to_owned();
+    let moved = post.clone().without("x-a").with("x-b", value.as_bytes());
+    event(&source, &moved);
+    event(&source, &post.clone().with("x-a", value.replace("h1=", "h2=").as_bytes()));
+    for broken in
+        [value.replace("h1=", "h3="), value.replace("p:", ""), value.replace("ts=", "tt="), value.replace(';', ",")]
+    {
+        assert_eq!(refusal(&source, &post.clone().with("x-a", broken.as_bytes())), RefusalCode::Malformed, "{broken}");
+    }
+    for url in ["https://hooks.example.test/in/acme/src?b=2", "http://hooks.example.test/in/acme/src?token=1&b=2"] {
+        let moved = Post { url: url.to_owned(), ..post.clone() };
+        assert_eq!(refusal(&source, &moved), RefusalCode::SignatureMismatch, "{url}");
+    }
+    let no_query = Post { url: "https://hooks.example.test/in/acme/src".to_owned(), ..post.clone() };
+    assert_eq!(refusal(&source, &no_query), RefusalCode::MissingHeader);
+    let put = Request { method: &Method::PUT, ..post.request() };
+    assert_eq!(source.admit(put).unwrap_err().code, RefusalCode::SignatureMismatch);
+}
+
+#[test]
+fn every_algorithm_signs_and_verifies() {
+    for (verify, length) in [("hmac-sha1", 40), ("hmac-sha256", 64), ("hmac-sha384", 96), ("hmac-sha512", 128)] {
+        let spec = format!("verify = \"{verify}\"\nsig = {{ at = [\"header:X-Sig\"], encoding = \"hex\" }}");
+        let source = compile(&custom(&spec), vec![text_secret()]);
+        let post = signed(&source, "", NOW, BODY);
+        assert_eq!(post.headers["x-sig"].len(), length);
+        event(&source, &post);
+    }
+}
+
+#[test]
+fn both_kinds_of_key_can_be_active() {
+    let (private, public) = ed25519_secrets();
+    let sender = compile(&builtin("standard-webhooks"), vec![private]);
+    let both = compile(&builtin("standard-webhooks"), vec![standard_secret(), public.clone()]);
+    let only_public = compile(&builtin("standard-webhooks"), vec![public]);
+    let hmac = compile(&builtin("standard-webhooks"), vec![standard_secret()]);
+    let asymmetric = signed(&sender, "msg_1", NOW, BODY);
+    assert!(asymmetric.headers["webhook-signature"].to_str().unwrap().starts_with("v1a,"));
+    event(&both, &asymmetric);
+    event(&only_public, &asymmetric);
+    event(&both, &signed(&hmac, "msg_1", NOW, BODY));
+    assert_eq!(refusal(&hmac, &asymmetric), RefusalCode::Malformed);
+    assert_eq!(refusal(&only_public, &signed(&hmac, "msg_1", NOW, BODY)), RefusalCode::Malformed);
+    let bytes = Bytes::from_static(BODY);
+    let sign = SignRequest { id: "a", event_type: None, timestamp: NOW, url: URL, body: &bytes };
+    assert_eq!(only_public.sign(sign), Err(SignError::NoSigningKey));
+}
+
+#[test]
+fn an_id_has_the_form_that_its_scheme_wants() {
+    let source = compile(&builtin("standard-webhooks"), vec![standard_secret()]);
+    // Sign by a scheme that is the same but for the form.
+    let lax = compile(
+        &custom(
+            "verify = \"hmac-sha256\"\nkey = \"base64\"\nkey_strip = \"whsec_\"\nid = [\"header:webhook-id\"]\n\
+             sig = { at = [\"header:webhook-signature\"], split = \" \", pair = \",\", take = [\"v1\"], encoding = \"base64\" }\n\
+             vars = { id = \"header:webhook-id\", t = \"header:webhook-timestamp\" }\nsigned = \"{id}.{t}.{body}\"\n\
+             time = { var = \"t\", unit = \"s\", tolerance = 300 }",
+        ),
+        vec![standard_secret()],
+    );
+    event(&source, &signed(&lax, &"a".repeat(128), NOW, BODY));
+    for id in ["a.1700000000", "a b", "ü", &"a".repeat(129), &"a".repeat(600)] {
+        let refused = source.admit(signed(&lax, id, NOW, BODY).request()).unwrap_err();
+        assert_eq!((refused.code, refused.step), (RefusalCode::Malformed, CheckStep::Id), "{id}");
+    }
+    let bytes = Bytes::new();
+    let sign = SignRequest { id: "a b", event_type: None, timestamp: NOW, url: URL, body: &bytes };
+    assert_eq!(source.sign(sign), Err(SignError::BadId("a b".to_owned())));
+}
+
+#[test]
+fn what_headers_cannot_carry_is_not_signed() {
+    let bytes = Bytes::from_static(b"{}");
+    let sign = SignRequest { id: "a", event_type: None, timestamp: NOW, url: URL, body: &bytes };
+    let in_query =
+        custom("verify = \"hmac-sha256\"\nsig = { at = [\"query:sig\"], encoding = \"hex\" }\nsigned = \"{body}\"");
+    let source = compile(&in_query, vec![text_secret()]);
+    assert!(matches!(source.sign(sign), Err(SignError::NotAHeader(_))));
+    // It verifies all the same.
+    let body_only = compile(&builtin("github"), vec![text_secret()]);
+    let signature =
+        signed(&body_only, "a", NOW, b"{}").headers["x-hub-signature-256"].to_str().unwrap()[7..].to_owned();
+    event(&source, &Post { url: format!("https://h.test/?sig={signature}"), ..Post::new(&[], b"{}") });
+    let nonce = custom(
+        "verify = \"hmac-sha256\"\nsig = { at = [\"header:s\"], encoding = \"hex\" }\nvars = { n = \"header:n\" }\nsigned = \"{n}{body}\"",
+    );
+    assert!(matches!(compile(&nonce, vec![text_secret()]).sign(sign), Err(SignError::UnknownValue(_))));
+}
+
+#[test]
+fn the_steps_are_told_up_to_the_one_that_fails() {
+    let source = compile(&builtin("stripe"), vec![Secret::new("another-test-secret"), text_secret()]);
+    let provider = compile(&builtin("stripe"), vec![text_secret()]);
+    let post = signed(&provider, "", NOW, BODY);
+    let told = |post: &Post| {
+        let steps = source.explain(post.request());
+        assert!(steps.iter().rev().skip(1).all(|step| step.ok));
+        let last = steps.last().unwrap().clone();
+        (steps, last)
+    };
+    let (steps, last) = told(&post.clone().at(after(12)));
+    assert_eq!(steps.len(), CheckStep::ALL.len());
+    assert!(last.ok);
+    assert!(steps.iter().any(|step| step.name == CheckStep::Timestamp && step.detail.starts_with("12 s old")));
+    assert!(steps.iter().any(|step| step.detail.starts_with("secret 2 of 2")));
+    let fails = |post: &Post, name: CheckStep| {
+        let (_, last) = told(post);
+        assert_eq!((last.name, last.ok), (name, false), "{last:?}");
+        last.detail
+    };
+    fails(&post.clone().without("stripe-signature"), CheckStep::Presence);
+    fails(&post.clone().with("stripe-signature", b"v1=00"), CheckStep::Structure);
+    assert!(fails(&post.clone().at(after(400)), CheckStep::Timestamp).contains("400 s old"));
+    fails(&post.clone().with("stripe-signature", b"t=1700000000,v1=zz"), CheckStep::Decoding);
+    let other = Post { body: Bytes::from_static(b"x"), ..post.clone() };
+    let detail = fails(&other, CheckStep::Match);
+    let signature = post.headers["stripe-signature"].to_str().unwrap().split("v1=").nth(1).unwrap();
+    assert!(!detail.contains(signature));
+}
+
+#[test]
+fn header_sets_are_never_mixed() {
+    let source = compile(&builtin("svix"), vec![standard_secret()]);
+    let branded = signed(&source, "msg_1", NOW, BODY);
+    event(&source, &branded);
+    for missing in ["svix-id", "svix-timestamp", "svix-signature"] {
+        let mut mixed = branded.clone().without(missing);
+        for name in ["id", "timestamp", "signature"] {
+            let value = branded.headers[format!("svix-{name}")].as_bytes().to_vec();
+            mixed = mixed.with(&format!("webhook-{name}"), &value);
+        }
+        assert_eq!(refusal(&source, &mixed), RefusalCode::MissingHeader, "{missing}");
+    }
+}
+
+#[test]
+fn a_condition_that_no_request_meets_names_its_headers() {
+    let spec = custom("when = \"header:X-New\"\nverify = \"equal\"\nsig = { at = [\"header:X-Key\"] }");
+    let source = compile(&spec, vec![text_secret()]);
+    let post = signed(&source, "", NOW, BODY);
+    let refused = source.admit(post.request()).unwrap_err();
+    assert_eq!(refused.code, RefusalCode::MissingHeader);
+    assert!(refused.detail.contains("x-new"));
+    event(&source, &post.with("x-new", b"1"));
+}

@@ -1,0 +1,161 @@
+//! Every mistake in a source is named, all in one go.
+
+use super::*;
+
+fn problems(spec: &SourceSpec, secrets: Vec<Secret>) -> Vec<SpecProblem> {
+    match spec.compile(&"acme".parse().unwrap(), &"src".parse().unwrap(), secrets) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems,
+    }
+}
+
+const SIG: &str = "sig = { at = [\"header:X-Sig\"], encoding = \"hex\" }\n";
+
+#[test]
+fn each_mistake_names_its_field() {
+    let hmac = |rest: &str| format!("verify = \"hmac-sha256\"\n{SIG}{rest}");
+    let sig = |sig: &str| format!("verify = \"hmac-sha256\"\nsig = {{ {sig} }}");
+    let timed = |vars: &str, signed: &str, time: &str| {
+        hmac(&format!("vars = {{ {vars} }}\nsigned = '{signed}'\ntime = {{ {time} }}"))
+    };
+    let challenge = |rest: &str| hmac(&format!("[[challenge]]\n{rest}"));
+    let cases = [
+        ("verify", SIG.to_owned()),
+        ("verify", format!("verify = \"md5\"\n{SIG}")),
+        ("key", hmac("key = \"pem\"")),
+        ("sig", "verify = \"hmac-sha256\"".to_owned()),
+        ("sig.at", sig("encoding = \"hex\"")),
+        ("sig.at[0]", sig("at = [\"X-Sig\"], encoding = \"hex\"")),
+        ("sig.at[1]", sig("at = [\"header:a\", \"header:b c\"], encoding = \"hex\"")),
+        ("sig.at[0]", sig("at = [\"sig:v1\"], encoding = \"hex\"")),
+        ("sig.encoding", sig("at = [\"header:a\"]")),
+        ("sig.encoding", sig("at = [\"header:a\"], encoding = \"base32\"")),
+        ("sig.encoding", "verify = \"equal\"\nsig = { at = [\"header:a\"], encoding = \"hex\" }".to_owned()),
+        ("sig.split", sig("at = [\"header:a\"], encoding = \"hex\", split = \"\"")),
+        ("sig.pair", sig("at = [\"header:a\"], encoding = \"hex\", pair = \"\", take = [\"v1\"]")),
+        ("sig.take", sig("at = [\"header:a\"], encoding = \"hex\", pair = \"=\"")),
+        ("sig.take", sig("at = [\"header:a\"], encoding = \"hex\", take = [\"v1\"]")),
+        ("vars.T", hmac("vars = { T = \"header:x\" }")),
+        ("vars.body", hmac("vars = { body = \"header:x\" }")),
+        ("vars.t", hmac("vars = { t = \"sig:t\" }")),
+        ("vars.t", hmac("vars = { t = \"nowhere:t\" }")),
+        ("vars.t", hmac("vars = { t = \"json:/a/*/b\" }")),
+        ("signed", hmac("signed = \"{body\"")),
+        ("signed", hmac("signed = \"{nonce}{body}\"")),
+        ("signed", hmac("signed = \"fixed\"")),
+        ("signed", hmac("signed = \"[x]{body}\"")),
+        ("signed", hmac("vars = { n = \"header?:x\" }\nsigned = \"{n}{body}\"")),
+        ("signed", "verify = \"equal\"\nsigned = \"{body}\"\nsig = { at = [\"header:a\"] }".to_owned()),
+        ("time.unit", timed("t = \"header:t\"", "{t}{body}", "var = \"t\", unit = \"min\", tolerance = 1")),
+        ("time.var", timed("t = \"header:t\"", "{t}{body}", "var = \"u\", unit = \"s\", tolerance = 1")),
+        ("time.var", timed("t = \"header:t\"", "{body}", "var = \"t\", unit = \"s\", tolerance = 1")),
+        ("time.var", timed("t = \"header?:t\"", "[{t}]{body}", "var = \"t\", unit = \"s\", tolerance = 1")),
+        ("time.tolerance", timed("t = \"header:t\"", "{t}{body}", "var = \"t\", unit = \"s\", tolerance = 604801")),
+        ("require.\"header:v\"", hmac("require = { \"header:v\" = \"\" }")),
+        ("require.\"v\"", hmac("require = { v = \"1\" }")),
+        ("id[1]", hmac("id = [\"header:a\", \"b\"]")),
+        ("id_form", hmac("id = [\"header:a\"]\nid_form = \"uuid\"")),
+        ("id_form", hmac("id_form = \"word\"")),
+        ("type[0]", hmac("type = [\"json:type\"]")),
+        ("when[0]", hmac("when = \"method:GET\"")),
+        ("challenge[0].match", challenge("body = \"x\"")),
+        ("challenge[0].match.\"json:/t\"", challenge("match = { \"json:/t\" = \"\" }")),
+        ("challenge[0].method", challenge("match = { \"json:/t\" = \"1\" }\nmethod = \"P T\"")),
+        ("challenge[0].status", challenge("match = { \"json:/t\" = \"1\" }\nstatus = 302")),
+        ("challenge[0].content_type", challenge("match = { \"json:/t\" = \"1\" }\ncontent_type = \"a\\nb\"")),
+        ("challenge[0].body", challenge("match = { \"json:/t\" = \"1\" }\nbody = \"{nothing}\"")),
+        (
+            "alternatives[1].sig.encoding",
+            format!(
+                "verify = \"hmac-sha256\"\n[[alternatives]]\n{SIG}[[alternatives]]\nsig = {{ at = [\"header:a\"] }}"
+            ),
+        ),
+        ("alternatives[0].when[0]", format!("verify = \"hmac-sha256\"\n[[alternatives]]\nwhen = \"x\"\n{SIG}")),
+        ("when", format!("when = \"header:a\"\nverify = \"hmac-sha256\"\n[[alternatives]]\n{SIG}")),
+        ("alternatives", format!("verify = \"hmac-sha256\"\n{SIG}[[alternatives]]\n[[alternatives.alternatives]]\n")),
+    ];
+    for (field, text) in cases {
+        let found = problems(&custom(&text), vec![text_secret()]);
+        let fields: Vec<&str> = found.iter().map(|problem| problem.field.as_str()).collect();
+        assert_eq!(fields, [field], "{text}\n{found:?}");
+        assert!(found[0].message.len() > 15, "{found:?}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let mut spec = custom("verify = \"md5\"\nsig = { encoding = \"x\" }\nid = [\"y\"]");
+    spec.tolerance = Some(5);
+    spec.dedup = Some("z".to_owned());
+    spec.dedup_window = Some("1 week".to_owned());
+    let mut fields: Vec<String> = problems(&spec, Vec::new()).into_iter().map(|problem| problem.field).collect();
+    fields.sort();
+    assert_eq!(fields, ["dedup", "dedup_window", "id[0]", "secrets", "sig.at", "sig.encoding", "tolerance", "verify"]);
+}
+
+#[test]
+fn mistakes_outside_the_scheme() {
+    let field = |spec: &SourceSpec, secrets: Vec<Secret>| {
+        let fields: Vec<String> = problems(spec, secrets).into_iter().map(|problem| problem.field).collect();
+        fields.join(" ")
+    };
+    let one = || vec![text_secret()];
+    assert_eq!(field(&builtin("githup"), one()), "scheme");
+    assert_eq!(field(&builtin("custom"), one()), "verify");
+    let mixed = SourceSpec { custom: custom("verify = \"equal\"").custom, ..builtin("github") };
+    assert_eq!(field(&mixed, one()), "scheme");
+    assert_eq!(field(&SourceSpec { tolerance: Some(60), ..builtin("github") }, one()), "tolerance");
+    assert_eq!(field(&SourceSpec { tolerance: Some(604_801), ..builtin("stripe") }, one()), "tolerance");
+    for window in ["0s", "91d", "soon", ""] {
+        let spec = SourceSpec { dedup_window: Some(window.to_owned()), ..builtin("github") };
+        assert_eq!(field(&spec, one()), "dedup_window", "{window}");
+    }
+    for dedup in ["header", "sig:t", "json:id", "cookie:a", ""] {
+        let spec = SourceSpec { dedup: Some(dedup.to_owned()), ..builtin("github") };
+        assert_eq!(field(&spec, one()), "dedup", "{dedup}");
+    }
+    assert_eq!(field(&builtin("github"), vec![]), "secrets");
+    assert_eq!(field(&builtin("github"), vec![text_secret(), Secret::new("")]), "secrets[1]");
+    assert_eq!(field(&builtin("github"), vec![text_secret(); 17]), "secrets");
+    assert_eq!(field(&builtin("standard-webhooks"), vec![Secret::new("whsec_not base64!")]), "secrets[0]");
+    assert_eq!(field(&builtin("standard-webhooks"), vec![Secret::new("whsec_")]), "secrets[0]");
+    assert_eq!(field(&builtin("standard-webhooks"), vec![Secret::new("whpk_AAAA")]), "secrets[0]");
+    assert_eq!(field(&builtin("svix"), vec![Secret::new("whpk_AAAA")]), "secrets[0]");
+    let only_keyed = custom(&format!("[[alternatives]]\nwhen = \"key:a_\"\nverify = \"hmac-sha256\"\n{SIG}"));
+    assert_eq!(field(&only_keyed, one()), "secrets[0]");
+    let pointers: String = (0..40).map(|i| format!("\"json:/{i}\",")).collect();
+    let many = custom(&format!("verify = \"hmac-sha256\"\n{SIG}id = [{pointers}]"));
+    assert!(field(&many, one()).starts_with("id[32]"));
+    let vars: String = (0..17).map(|i| format!("v{i} = \"header:v\",")).collect();
+    let many = custom(&format!("verify = \"hmac-sha256\"\n{SIG}vars = {{ {vars} }}"));
+    assert_eq!(field(&many, one()), "vars");
+    let many = custom(&format!("verify = \"hmac-sha256\"\n{}", format!("[[alternatives]]\n{SIG}").repeat(9)));
+    assert_eq!(field(&many, one()), "alternatives");
+}
+
+#[test]
+fn problems_and_warnings_show_no_secret() {
+    let found = problems(&builtin("standard-webhooks"), vec![Secret::new("whsec_hunter2 hunter2")]);
+    assert!(!format!("{found:?}").contains("hunter2"));
+    let source = compile(&builtin("github"), vec![Secret::new("hunter2"), text_secret()]);
+    assert_eq!(source.warnings().len(), 1);
+    assert!(source.warnings()[0].starts_with("secrets[0]: has 7 bytes"));
+    assert!(!format!("{source:?} {:?}", source.warnings()).contains("hunter2"));
+}
+
+#[test]
+fn a_signature_that_leaves_out_the_body_is_warned_of() {
+    let source = compile(&custom(&format!("verify = \"hmac-sha256\"\n{SIG}signed = \"{{url}}\"")), vec![text_secret()]);
+    assert!(source.warnings()[0].starts_with("signed: "));
+    assert!(source.signs_url());
+    assert!(compile(&builtin("github"), vec![text_secret()]).warnings().is_empty());
+}
+
+#[test]
+fn unknown_fields_in_an_alternative_are_mistakes() {
+    let error = toml::from_str::<SchemeSpec>("[[alternatives]]\nsigned_by = \"x\"").unwrap_err();
+    assert!(error.to_string().contains("signed_by"), "{error}");
+    assert!(toml::from_str::<SchemeSpec>("sig = { att = [] }").is_err());
+    assert!(toml::from_str::<SchemeSpec>("time = { units = \"s\" }").is_err());
+    assert!(toml::from_str::<SchemeSpec>("[[challenge]]\nanswer = \"s\"").is_err());
+}
