@@ -66,6 +66,17 @@ pub(crate) const GOALS: &[Goal] = &[
         measured: |r| rates(r, Row::Deliver, Row::Bare),
     },
     Goal {
+        title: "CPU per delivered event ÷ (bare hyper with HMAC + ledger + outbound client)",
+        bound: Bound::AtMost(1.5),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| {
+            let cpu = |row| r.get(&row).and_then(|f: &Figures| f.cpu_us);
+            let parts = cpu(Row::BareVerified)? + cpu(Row::Ledger)? + cpu(Row::Outbound)?;
+            ratio(cpu(Row::Deliver)?, parts)
+        },
+    },
+    Goal {
         title: "with the plugin ÷ without",
         bound: Bound::AtLeast(0.6),
         unit: "×",

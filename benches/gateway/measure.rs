@@ -3,6 +3,7 @@
 use crate::figures::{Figures, Repetition, Row, Run};
 use crate::gateway::{Gateway, Route};
 use crate::latency::Spread;
+use crate::ledger::{Cycled, Cycles};
 use crate::limits::bare::Bare;
 use crate::limits::disk;
 use crate::limits::outbound::{Outbound, Sent};
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
 pub(crate) enum Part {
     /// Disk, loopback, bare servers, outbound client, prototype.
     Limits,
+    /// The gateway's ledger alone.
+    Ledger,
     /// The gateway without an endpoint.
     Accept,
     /// The gateway with the receiver behind it.
@@ -130,6 +133,7 @@ impl Session<'_> {
         for part in &self.plan.parts {
             match part {
                 Part::Limits => self.limits().await.context("limits")?,
+                Part::Ledger => self.ledger().await.context("ledger")?,
                 Part::Accept => self.accept().await.context("accept")?,
                 Part::Deliver => self.deliver().await.context("deliver")?,
                 Part::Classified => self.classified().await.context("classified")?,
@@ -208,6 +212,24 @@ impl Session<'_> {
             Row::Outbound,
             Figures { cpu_us, others_percent: Some(others), ..figures(&sent.latency, sent.span) },
         );
+        Ok(())
+    }
+
+    async fn ledger(&mut self) -> Result<()> {
+        self.progress(Row::Ledger);
+        let dir = TempDir::new_in(self.dir)?;
+        let Plan { warm_up, span, .. } = *self.plan;
+        let ledger = dir.path().join("ledger.db");
+        let cycles = Cycles { ledger, waiters: CONNECTIONS, body_bytes: BODY_BYTES, warm_up, span };
+        let others = Others::watch([self.receiver.pid()])?;
+        let cycled: Cycled = process::work(&Role::Ledger(cycles), warm_up + span).await?;
+        let figures = Figures {
+            per_second: count(cycled.settled) / cycled.span.as_secs_f64(),
+            cpu_us: Some(cycled.cpu_seconds * 1e6 / count(cycled.settled)),
+            others_percent: Some(others.percent()?),
+            ..figures(&cycled.latency, cycled.span)
+        };
+        self.figures.insert(Row::Ledger, figures);
         Ok(())
     }
 
