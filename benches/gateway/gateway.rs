@@ -122,7 +122,7 @@ fn free_address() -> Result<SocketAddr> {
 
 fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Route) -> String {
     let text = |text: &str| toml::Value::from(text).to_string();
-    let ledger = text(&format!("sqlite:{}", dir.join("ledger.db").display()));
+    let ledger = text(&format!("sqlite:{}", dir.join("data/ledger.db").display()));
     let mut file = format!(
         "[server]\ningress = \"{ingress}\"\nadmin = \"{admin}\"\nledger = {ledger}\n\n\
          [egress]\nallow = [\"127.0.0.1/32\"]\n\n\

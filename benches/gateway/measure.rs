@@ -219,7 +219,7 @@ impl Session<'_> {
         self.progress(Row::Ledger);
         let dir = TempDir::new_in(self.dir)?;
         let Plan { warm_up, span, .. } = *self.plan;
-        let ledger = dir.path().join("ledger.db");
+        let ledger = dir.path().join("data/ledger.db");
         let cycles = Cycles { ledger, waiters: CONNECTIONS, body_bytes: BODY_BYTES, warm_up, span };
         let others = Others::watch([self.receiver.pid()])?;
         let cycled: Cycled = process::work(&Role::Ledger(cycles), warm_up + span).await?;
