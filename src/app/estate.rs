@@ -253,7 +253,7 @@ fn rate_fields(rate: &crate::config::Rate) -> Value {
 }
 
 fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
-    let show = crate::config::show_duration;
+    let show = crate::duration::show;
     let retry = &endpoint.terms.retry;
     object(json!({
         "url": endpoint.url,

@@ -181,7 +181,7 @@ impl Bench {
     /// As many slots as `limit` for the endpoint's due work.
     pub async fn claim(&self, endpoint: &str, limit: usize) -> Vec<Claimed> {
         let slots = (0..limit).map(|_| self.slot(endpoint)).collect();
-        self.ledger.claim(slots, self.now()).await.unwrap()
+        self.ledger.claim(slots, self.now()).await.unwrap().started
     }
 
     pub async fn settle(&self, lease: Lease, decision: impl Into<Decision>) -> Settled {

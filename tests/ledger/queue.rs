@@ -97,7 +97,10 @@ async fn one_claim_serves_several_endpoints() {
     bench.accept("1", &["billing", "crm"]).await;
     bench.accept("2", &["billing", "crm"]).await;
     let slots = vec![bench.slot("crm"), bench.slot("billing"), bench.slot("crm"), bench.slot("audit")];
-    let claimed = bench.ledger.claim(slots, bench.now()).await.unwrap();
+    let claims = bench.ledger.claim(slots, bench.now()).await.unwrap();
+    let next: Vec<_> = claims.next_due.into_keys().collect();
+    assert_eq!(next, [bench.endpoint("billing")], "only where something is left");
+    let claimed = claims.started;
     let of = |key| claimed.iter().filter(|c| c.endpoint == key && c.slot.endpoint() == key).count();
     assert_eq!((of(bench.endpoint("billing")), of(bench.endpoint("crm")), claimed.len()), (1, 2, 3));
     assert_eq!(bench.slots.in_flight(), 3);
@@ -347,7 +350,7 @@ async fn a_slot_for_an_endpoint_that_closed_meanwhile_is_given_back() {
     let acme = bench.tenant("acme");
     bench.ledger.change_endpoint(acme, &name("billing"), pause, bench.now()).await.unwrap();
     bench.wakes.take();
-    assert!(bench.ledger.claim(vec![slot], bench.now()).await.unwrap().is_empty());
+    assert!(bench.ledger.claim(vec![slot], bench.now()).await.unwrap().started.is_empty());
     assert_eq!(bench.slots.in_flight(), 0);
     assert_eq!(bench.wakes.take().get(&bench.endpoint("billing")), Some(&until));
     assert_eq!(bench.detail(waiting[0]).await.delivery.state, DeliveryState::Pending);
