@@ -159,6 +159,8 @@ pub fn open(
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&shared)));
             if outcome.is_err() {
                 shared.stop("a thread of the ledger panicked".into());
+                shared.closed.store(true, Ordering::Release);
+                shared.gate.close();
             }
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
@@ -220,7 +222,7 @@ fn fill_filter(reader: &rusqlite::Connection, orders: Sender<Order>, shared: &Sh
         drop(orders);
         sent && matches!(answer.blocking_recv(), Ok(Ok(())))
     };
-    if let Err(error) = dedup::build_filter(reader, attach) {
+    if let Err(error) = dedup::build_filter(reader, attach, &shared.closed) {
         match fault::severity(&error) {
             fault::Severity::Stop => shared.stop(format!("the dedup table cannot be read: {error}")),
             fault::Severity::Full | fault::Severity::Verb => {
@@ -338,3 +340,6 @@ impl Drop for SqliteLedger {
 fn closed() -> LedgerError {
     LedgerError::Unavailable("the ledger is closed".into())
 }
+
+#[cfg(test)]
+mod tests;
