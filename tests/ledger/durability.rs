@@ -4,9 +4,7 @@ use crate::bench::{Bench, START, delivered, record, retry, settings};
 use crate::support::publication;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::DeliveryState;
-use hookgate::ledger::{
-    Accepted, DeliveryFilter, LedgerError, Operations as _, PageRequest, Queue as _, Records as _, Retention, Settled,
-};
+use hookgate::ledger::{Accepted, DeliveryFilter, LedgerError, PageRequest, Retention, Settled};
 use hookgate::secret::Secret;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
