@@ -6,8 +6,8 @@ use hookgate::delivery::{DecidedBy, Decision, DeliveryId, Disposition, EventId, 
 use hookgate::ledger::sqlite::{Settings, SqliteLedger, open};
 use hookgate::ledger::{
     Accept, Accepted, AttemptRecord, Claimed, Declaration, DeclaredEndpoint, DeclaredTenant, DeliveryDetail, Directory,
-    EndpointCaps, EndpointKey, Lease, LedgerError, NewDelivery, Queue as _, Records as _, Settled, Settlement, Slot,
-    Slots, Taken, TenantKey, Wakes,
+    EndpointCaps, EndpointKey, Lease, Ledger, LedgerError, NewDelivery, Settled, Settlement, Slot, Slots, Taken,
+    TenantKey, Wakes,
 };
 use hookgate::verify::Publication;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,9 @@ pub const WINDOW: Duration = Duration::from_secs(7 * 86_400);
 pub const LEASE: Duration = Duration::from_secs(45);
 
 pub struct Bench {
-    pub ledger: Arc<SqliteLedger>,
+    pub ledger: Arc<dyn Ledger>,
+    /// The same, for what is SQLite's alone.
+    pub sqlite: Arc<SqliteLedger>,
     pub births: mpsc::UnboundedReceiver<Claimed>,
     pub slots: Arc<Slots>,
     pub wakes: Arc<Wakes>,
@@ -75,8 +77,9 @@ impl Bench {
         // The same chance on every run, but never twice for one ledger.
         static OPENED: AtomicU64 = AtomicU64::new(0);
         let entropy = Arc::new(SeededEntropy::new(OPENED.fetch_add(1, Ordering::SeqCst) << 32));
-        let (ledger, births) =
+        let (sqlite, births) =
             open(settings, Arc::clone(&slots), Arc::clone(&wakes), entropy, Arc::<ManualClock>::clone(&clock))?;
+        let ledger: Arc<dyn Ledger> = Arc::<SqliteLedger>::clone(&sqlite);
         let directory = ledger.declare(declaration(), now).await?;
         let caps = directory.tenants.values().flat_map(|t| {
             t.endpoints.values().map(|e| EndpointCaps {
@@ -88,7 +91,7 @@ impl Bench {
             })
         });
         slots.configure(caps.collect(), 10_000, 10_000);
-        Ok(Bench { ledger, births, slots, wakes, clock, directory, dir, path })
+        Ok(Bench { ledger, sqlite, births, slots, wakes, clock, directory, dir, path })
     }
 
     /// Ends this process's part without closing, and begins again on what is on the disk.

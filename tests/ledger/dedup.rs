@@ -4,7 +4,7 @@ use crate::bench::{Bench, START, WINDOW, settings};
 use crate::support::{publication, verified};
 use hookgate::clock::Timestamp;
 use hookgate::delivery::EventId;
-use hookgate::ledger::{Accept, Accepted, Queue as _, Records as _};
+use hookgate::ledger::{Accept, Accepted};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

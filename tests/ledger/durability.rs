@@ -4,9 +4,7 @@ use crate::bench::{Bench, START, delivered, record, retry, settings};
 use crate::support::publication;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::DeliveryState;
-use hookgate::ledger::{
-    Accepted, DeliveryFilter, LedgerError, Operations as _, PageRequest, Queue as _, Records as _, Retention, Settled,
-};
+use hookgate::ledger::{Accepted, DeliveryFilter, LedgerError, PageRequest, Retention, Settled};
 use hookgate::secret::Secret;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -273,7 +271,7 @@ async fn a_damaged_table_is_found_in_the_background_and_stops_everything() {
         Err(LedgerError::Stopped(why)) => why,
         Err(other) => panic!("{other}"),
         Ok(bench) => {
-            let stopped = tokio::time::timeout(std::time::Duration::from_secs(60), bench.ledger.stopped());
+            let stopped = tokio::time::timeout(std::time::Duration::from_secs(60), bench.sqlite.stopped());
             let why = stopped.await.unwrap();
             let refused = bench.ledger.accept(bench.acceptance(publication("t", None, "x"), &["billing"])).await;
             assert!(matches!(refused, Err(LedgerError::Stopped(_))), "{refused:?}");

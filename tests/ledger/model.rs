@@ -6,8 +6,7 @@ use crate::support::publication;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{DeliveryId, DeliveryState, Disposition};
 use hookgate::ledger::{
-    Accepted, Cancelled, Claimed, DeliveryFilter, Lease, Operations as _, PageRequest, Queue as _, Records as _,
-    Redrive, Redriven, ResolveAs, Resolved, Settled,
+    Accepted, Cancelled, Claimed, DeliveryFilter, Lease, PageRequest, Redrive, Redriven, ResolveAs, Resolved, Settled,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -5,8 +5,7 @@ use crate::support::{name, publication};
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Mint};
 use hookgate::ledger::{
-    Accepted, Cancelled, EndpointChange, Operations as _, Pruned, Records as _, Redrive, Redriven, ResolveAs, Resolved,
-    ResponseRecord, Retention,
+    Accepted, Cancelled, EndpointChange, Pruned, Redrive, Redriven, ResolveAs, Resolved, ResponseRecord, Retention,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -5,8 +5,8 @@ use crate::support::{name, publication};
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{Decision, DeliveryState, Disposition, EndpointEffect, EndpointStatus, Reason};
 use hookgate::ledger::{
-    Accept, Accepted, EndpointChange, EndpointKey, LedgerError, LogRecord, NewDelivery, Operations as _, Queue as _,
-    Records as _, RequestRecord, ResponseRecord, Settled, Taken, TenantKey,
+    Accept, Accepted, EndpointChange, EndpointKey, LedgerError, LogRecord, NewDelivery, RequestRecord, ResponseRecord,
+    Settled, Taken, TenantKey,
 };
 use std::time::Duration;
 

@@ -4,9 +4,8 @@ use crate::bench::{Bench, WINDOW, dead, delivered, record};
 use crate::support::{name, publication, verified};
 use hookgate::delivery::{DeliveryId, DeliveryState, Disposition, EventId};
 use hookgate::ledger::{
-    Accept, Accepted, Cancelled, Cursor, DeliveryFilter, EndpointChange, EventFilter, LedgerError, NewDelivery,
-    Operations as _, Page, PageRequest, Queue as _, Records as _, Redrive, Redriven, ResolveAs, Resolved, SourceKey,
-    TenantKey,
+    Accept, Accepted, Cancelled, Cursor, DeliveryFilter, EndpointChange, EventFilter, LedgerError, NewDelivery, Page,
+    PageRequest, Redrive, Redriven, ResolveAs, Resolved, SourceKey, TenantKey,
 };
 use std::time::Duration;
 

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A round after so many commits, or so many verbs, or this long after the last commit.
+/// A round after so many commits, or so many verbs, or so many bytes of payload, or this long after the last commit.
 const COMMITS: usize = 256;
 const VERBS: usize = 8_192;
+const BYTES: usize = 32 << 20;
 const IDLE: Duration = Duration::from_secs(1);
 /// How often room for the reserve is looked for once it was given back.
 const BALLAST_EVERY: Duration = Duration::from_secs(5);
@@ -27,9 +28,16 @@ struct GateState {
     busy: bool,
     commits: usize,
     verbs: usize,
+    bytes: usize,
     last_commit: Option<Instant>,
     ballast_missing: bool,
     closing: bool,
+}
+
+impl GateState {
+    fn is_much(&self) -> bool {
+        self.commits >= COMMITS || self.verbs >= VERBS || self.bytes >= BYTES
+    }
 }
 
 /// Between the writer and the checkpointer.
@@ -55,18 +63,20 @@ impl Gate {
         state.busy = true;
     }
 
-    /// The writer, after it: with the verbs that were committed, if they were.
-    pub(super) fn leave(&self, committed: Option<usize>) {
+    /// The writer, after it: with the verbs and bytes that were committed, if they were.
+    pub(super) fn leave(&self, committed: Option<(usize, usize)>) {
         let mut state = self.lock();
         state.busy = false;
         let mut tell = self.held.load(Ordering::Acquire);
-        if let Some(verbs) = committed {
+        if let Some((verbs, bytes)) = committed {
             // The first commit after a rest starts the clock; from then on the thread wakes by itself.
             tell |= state.commits == 0;
+            let enough = state.is_much();
             state.commits += 1;
             state.verbs += verbs;
+            state.bytes += bytes;
             state.last_commit = Some(Instant::now());
-            tell |= state.commits == COMMITS || (state.verbs >= VERBS && state.verbs - verbs < VERBS);
+            tell |= state.is_much() && !enough;
         }
         drop(state);
         if tell {
@@ -103,7 +113,8 @@ impl Gate {
     fn hold<T>(&self, work: impl FnOnce() -> T) -> T {
         self.held.store(true, Ordering::Release);
         let mut state = self.lock();
-        while state.busy {
+        // A writer that panicked stays busy for good; then the ledger is closing.
+        while state.busy && !state.closing {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         drop(state);
@@ -126,10 +137,10 @@ impl Gate {
                 Some(last) if state.commits > 0 => Some(IDLE.saturating_sub(last.elapsed())),
                 _ => log_is_long.then_some(IDLE),
             };
-            let much = state.commits >= COMMITS || state.verbs >= VERBS;
-            if much || (state.commits > 0 && rest == Some(Duration::ZERO)) {
+            if state.is_much() || (state.commits > 0 && rest == Some(Duration::ZERO)) {
                 state.commits = 0;
                 state.verbs = 0;
+                state.bytes = 0;
                 return Some(Due::Checkpoint);
             }
             let rest = match (rest, state.ballast_missing) {

@@ -303,7 +303,11 @@ impl Verb for AttachFilter {
 }
 
 /// Fills a filter with the whole table. `attach` has the writer take it into use, and returns when it has.
-pub(super) fn build_filter(connection: &Connection, attach: impl FnOnce(AttachFilter) -> bool) -> rusqlite::Result<()> {
+pub(super) fn build_filter(
+    connection: &Connection,
+    attach: impl FnOnce(AttachFilter) -> bool,
+    closed: &AtomicBool,
+) -> rusqlite::Result<()> {
     let rows: i64 = connection.query_row("SELECT count(*) FROM dedup_cold", [], |row| row.get(0))?;
     let filter = Arc::new(Filter::for_rows(usize::try_from(rows).unwrap_or(0), false));
     if !attach(AttachFilter(Arc::clone(&filter))) {
@@ -313,6 +317,9 @@ pub(super) fn build_filter(connection: &Connection, attach: impl FnOnce(AttachFi
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         filter.add(&row.get(0)?);
+        if closed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
     }
     filter.complete.store(true, Ordering::Release);
     Ok(())

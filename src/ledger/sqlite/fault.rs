@@ -68,3 +68,27 @@ impl From<Fault> for LedgerError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    #[test]
+    fn severities() {
+        let cases = [
+            (ffi::SQLITE_IOERR_FSYNC, Severity::Stop),
+            (ffi::SQLITE_IOERR_WRITE, Severity::Stop),
+            (ffi::SQLITE_CORRUPT, Severity::Stop),
+            (ffi::SQLITE_NOTADB, Severity::Stop),
+            (ffi::SQLITE_FULL, Severity::Full),
+            (ffi::SQLITE_IOERR_SHMSIZE, Severity::Full),
+            (ffi::SQLITE_CONSTRAINT_CHECK, Severity::Verb),
+            (ffi::SQLITE_BUSY, Severity::Verb),
+        ];
+        for (code, expected) in cases {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            assert_eq!(severity(&error), expected, "{code}");
+        }
+    }
+}

@@ -15,7 +15,9 @@ mod dedup;
 mod fault;
 mod files;
 mod keyring;
+mod lists;
 mod manage;
+mod operations;
 mod prune;
 mod queue;
 mod readers;
@@ -159,6 +161,8 @@ pub fn open(
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&shared)));
             if outcome.is_err() {
                 shared.stop("a thread of the ledger panicked".into());
+                shared.closed.store(true, Ordering::Release);
+                shared.gate.close();
             }
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
@@ -220,7 +224,7 @@ fn fill_filter(reader: &rusqlite::Connection, orders: Sender<Order>, shared: &Sh
         drop(orders);
         sent && matches!(answer.blocking_recv(), Ok(Ok(())))
     };
-    if let Err(error) = dedup::build_filter(reader, attach) {
+    if let Err(error) = dedup::build_filter(reader, attach, &shared.closed) {
         match fault::severity(&error) {
             fault::Severity::Stop => shared.stop(format!("the dedup table cannot be read: {error}")),
             fault::Severity::Full | fault::Severity::Verb => {
@@ -343,3 +347,6 @@ impl Drop for SqliteLedger {
 fn closed() -> LedgerError {
     LedgerError::Unavailable("the ledger is closed".into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,31 +1,17 @@
-//! Retention, and the operators' verbs as callers see them.
-//!
-//! Payloads lie in the order of acceptance, so those whose time is over are found from the front; the same holds for
+//! Retention. Payloads lie in the order of acceptance, so those whose time is over are found from the front; the same holds for
 //! the rows of each tenant. A reader finds what looks over, the writer looks again and takes it. What cannot go yet is
 //! passed by, and found again on the next round.
 
-use super::codec::Headers;
 use super::fault::Fault;
-use super::keyring::Place;
-use super::manage::{CancelPending, ChangeEndpoint, RedriveDead, ResolveDead};
-use super::queue::load_content;
 use super::writer::{Verb, Writer};
 use super::{SqliteLedger, codec};
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Name};
-use crate::ledger::{
-    Cancelled, EndpointChange, LedgerError, Operations, Pruned, Redrive, Redriven, ResolveAs, Resolved, Retention,
-    TenantKey,
-};
-use async_trait::async_trait;
-use http::{HeaderName, HeaderValue};
+use crate::delivery::DeliveryState;
+use crate::ledger::{LedgerError, Pruned, Retention, TenantKey};
 use rusqlite::{Connection, OptionalExtension as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 const BATCH_ROWS_MAX: usize = 1_000;
-
-/// A redrive with a payload that finds another before it looks again so many times.
-const REDRIVE_TRIES: u32 = 3;
 
 /// Where the next batch goes on.
 #[derive(Default)]
@@ -240,89 +226,14 @@ fn remove(w: &mut Writer<'_>, tenant: u32, event: &[u8; 16]) -> Result<u64, Faul
     Ok(1 + deliveries.len() as u64)
 }
 
-#[async_trait]
-impl Operations for SqliteLedger {
-    async fn redrive(&self, redrive: Redrive, now: Timestamp) -> Result<Redriven, LedgerError> {
-        let Redrive { tenant, delivery, note, payload } = redrive;
-        for _ in 0..REDRIVE_TRIES {
-            let payload = match &payload {
-                None => None,
-                Some(body) => {
-                    let Some(standing) = self.standing(tenant, delivery).await? else {
-                        return Ok(Redriven::NotFound);
-                    };
-                    let revision = standing.revision + 1;
-                    let headers = self.headers_of(tenant, delivery, &standing).await?;
-                    let place = Place::RevisionContent(&delivery.to_bytes(), revision);
-                    Some((revision, self.seal_content(&*self.cipher(tenant)?, place, &headers, body)?))
-                }
-            };
-            let verb = RedriveDead { tenant, delivery, note: note.clone(), payload, now };
-            if let Some(done) = self.ask(verb, 0).await? {
-                return Ok(done);
-            }
-        }
-        Err(LedgerError::Unavailable("the delivery is being redriven by others".into()))
-    }
-
-    async fn cancel(&self, tenant: TenantKey, id: DeliveryId, now: Timestamp) -> Result<Cancelled, LedgerError> {
-        self.ask(CancelPending { tenant, delivery: id, now }, 0).await
-    }
-
-    async fn resolve(
-        &self,
-        tenant: TenantKey,
-        id: DeliveryId,
-        how: ResolveAs,
-        note: Option<String>,
-        now: Timestamp,
-    ) -> Result<Resolved, LedgerError> {
-        self.ask(ResolveDead { tenant, delivery: id, how, note, now }, 0).await
-    }
-
-    async fn change_endpoint(
-        &self,
-        tenant: TenantKey,
-        endpoint: &Name,
-        change: EndpointChange,
-        now: Timestamp,
-    ) -> Result<Option<EndpointStatus>, LedgerError> {
-        self.ask(ChangeEndpoint { tenant, endpoint: endpoint.clone(), change, now }, 0).await
-    }
-
-    async fn prune(&self, retention: &Retention, now: Timestamp) -> Result<Pruned, LedgerError> {
+impl SqliteLedger {
+    /// One batch: a reader finds, the writer takes.
+    pub(super) async fn prune_batch(&self, retention: &Retention, now: Timestamp) -> Result<Pruned, LedgerError> {
         let from = *self.prune.0.lock().unwrap_or_else(PoisonError::into_inner);
         let retention = retention.clone();
         let reading = retention.clone();
         let found = self.read(&self.readers, move |c| find(c, &reading, now, from)).await?;
         *self.prune.0.lock().unwrap_or_else(PoisonError::into_inner) = found.next;
         self.ask(Prune { found, retention, now }, 0).await
-    }
-}
-
-impl SqliteLedger {
-    /// The headers that a corrected payload goes out with: those it had, or its content type alone once they are gone.
-    async fn headers_of(
-        &self,
-        tenant: TenantKey,
-        delivery: DeliveryId,
-        standing: &super::manage::Standing,
-    ) -> Result<Headers, LedgerError> {
-        if let Some(payload) = standing.payload {
-            let (event, revision) = (standing.event, standing.revision);
-            let shared = Arc::clone(&self.shared);
-            let read = move |c: &Connection| -> Result<Option<Headers>, Fault> {
-                let Some(cipher) = shared.keyring.tenant(tenant) else { return Ok(None) };
-                let id = delivery.to_bytes();
-                let place =
-                    if revision == 1 { Place::EventContent(&event) } else { Place::RevisionContent(&id, revision) };
-                Ok(load_content(c, &cipher, payload, place)?.map(|(headers, _)| headers))
-            };
-            if let Some(headers) = self.read(&self.readers, read).await? {
-                return Ok(headers);
-            }
-        }
-        let value = standing.content_type.as_deref().and_then(|text| HeaderValue::from_str(text).ok());
-        Ok(value.into_iter().map(|value| (HeaderName::from_static("content-type"), value)).collect())
     }
 }

@@ -86,6 +86,7 @@ fn set_up(connection: &Connection, settings: &Settings) -> rusqlite::Result<()> 
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.pragma_update(None, "cache_size", -cache_kib)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.set_prepared_statement_cache_capacity(64);
     connection.busy_timeout(Duration::from_secs(5))
 }
 

@@ -184,7 +184,7 @@ impl<'c> Writer<'c> {
                 next = if more || closing.is_some() { orders.try_recv().ok() } else { None };
             }
             if !batch.is_empty() {
-                self.commit(&mut batch);
+                self.commit(&mut batch, bytes);
             }
             if closing.is_some() {
                 return closing;
@@ -192,14 +192,14 @@ impl<'c> Writer<'c> {
         }
     }
 
-    fn commit(&mut self, batch: &mut Vec<Box<dyn Job>>) {
+    fn commit(&mut self, batch: &mut Vec<Box<dyn Job>>, bytes: usize) {
         if let Some(why) = self.shared.stopped_for() {
             for job in batch.drain(..) {
                 job.fail(LedgerError::Stopped(why.clone()));
             }
             return;
         }
-        match self.transact(batch) {
+        match self.transact(batch, bytes) {
             Ok(()) => {}
             Err(Undone::All(error)) => {
                 for job in batch.drain(..) {
@@ -209,7 +209,7 @@ impl<'c> Writer<'c> {
             Err(Undone::Each) => {
                 for job in std::mem::take(batch) {
                     let mut alone = vec![job];
-                    if let Err(undone) = self.transact(&mut alone) {
+                    if let Err(undone) = self.transact(&mut alone, 0) {
                         let error = match undone {
                             Undone::All(error) => error,
                             Undone::Each => LedgerError::Unavailable("the verb was rolled back".into()),
@@ -224,13 +224,13 @@ impl<'c> Writer<'c> {
     }
 
     /// One transaction. When it is over with, the batch is empty; else nothing of it was done.
-    fn transact(&mut self, batch: &mut Vec<Box<dyn Job>>) -> Result<(), Undone> {
+    fn transact(&mut self, batch: &mut Vec<Box<dyn Job>>, bytes: usize) -> Result<(), Undone> {
         self.shared.gate.enter();
         let began = Instant::now();
         let size = batch.len();
         let (payload, dedup) = (self.next_payload, self.next_dedup);
         let applied = self.apply(batch);
-        self.shared.gate.leave(applied.is_ok().then_some(size));
+        self.shared.gate.leave(applied.is_ok().then_some((size, bytes)));
         let refused = match applied {
             Ok(refused) => refused,
             Err(fault) => {
