@@ -1,9 +1,11 @@
 //! hookgate: a webhook gateway. The rooms and the walls between them are described in `ARCHITECTURE.md`.
 
 pub mod admin;
+pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod crash;
 pub mod delivery;
 pub mod dispatch;
 pub mod duration;

@@ -1,10 +1,18 @@
 //! The two listeners over real sockets, before a ledger in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(unreachable_pub, reason = "shared between modules of one binary")]
 
+#[path = "front/admin.rs"]
+mod admin;
+#[path = "front/admin_refusals.rs"]
+mod admin_refusals;
 #[path = "front/edge.rs"]
 mod edge;
 #[path = "support/fake_ledger.rs"]
 mod fake_ledger;
 #[path = "front/ingress.rs"]
 mod ingress;
+#[path = "front/office.rs"]
+mod office;
 #[path = "front/peer.rs"]
 mod peer;

@@ -1,4 +1,8 @@
 //! Golden files: what was agreed outside this code, and has to stay so.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
+
 #[path = "golden/signatures.rs"]
 mod signatures;
+#[path = "golden/verification_page.rs"]
+mod verification_page;

@@ -10,6 +10,8 @@ mod hostile;
 mod load;
 #[path = "plugins/output.rs"]
 mod output;
+#[path = "plugins/sms_rules.rs"]
+mod sms_rules;
 
 use bytes::Bytes;
 use guests::Says;

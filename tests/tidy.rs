@@ -51,7 +51,6 @@ const OUTSIDE_CRATES: &[(&str, &[&str])] = &[
     ("reqwest", &["cli"]),
     ("hickory_resolver", &["egress"]),
     ("tokio_rustls", &["egress"]),
-    ("axum", &["admin"]),
     ("clap", &["cli"]),
     ("toml", &["config", "verify"]),
 ];

@@ -15,6 +15,7 @@ pub(crate) enum Row {
     Outbound,
     Prototype,
     PrototypeHalf,
+    Ledger,
     Accept,
     Accept1,
     Accept256,
@@ -22,6 +23,9 @@ pub(crate) enum Row {
     DeliverHalf,
     DeliverAtRest,
     DeliverClassified,
+    CallDirect,
+    Call,
+    CallTwoThreads,
 }
 
 impl Row {
@@ -35,13 +39,17 @@ impl Row {
             Row::Outbound => "outbound client, 64 in flight",
             Row::Prototype => "prototype, accept → delivered, 64 connections",
             Row::PrototypeHalf => "prototype at half load",
+            Row::Ledger => "the gateway's ledger alone, accept + settle, 64 waiting",
             Row::Accept => "gateway, accept, 64 connections",
             Row::Accept1 => "gateway, accept, 1 connection",
             Row::Accept256 => "gateway, accept, 256 connections",
             Row::Deliver => "gateway, accept → delivered, 64 connections",
             Row::DeliverHalf => "gateway at half load",
             Row::DeliverAtRest => "gateway, accept → delivered, 50 a second",
-            Row::DeliverClassified => "gateway + classify plugin, 64 connections",
+            Row::DeliverClassified => "gateway + plugin, 64 connections",
+            Row::CallDirect => "classify call, directly on the engine, one thread",
+            Row::Call => "classify call, through the host, one thread",
+            Row::CallTwoThreads => "classify call, through the host, two threads",
         }
     }
 }

@@ -14,6 +14,8 @@ use tokio::time::timeout;
 
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
+/// Of the one endpoint, and so of the one tenant.
+const IN_FLIGHT_MAX: u32 = 256;
 const SECRET_VARIABLE: &str = "BENCH_SOURCE_SECRET";
 
 /// Where its events go.
@@ -122,14 +124,17 @@ fn free_address() -> Result<SocketAddr> {
 
 fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Route) -> String {
     let text = |text: &str| toml::Value::from(text).to_string();
-    let ledger = text(&format!("sqlite:{}", dir.join("ledger.db").display()));
+    let ledger = text(&format!("sqlite:{}", dir.join("data/ledger.db").display()));
     let mut file = format!(
         "[server]\ningress = \"{ingress}\"\nadmin = \"{admin}\"\nledger = {ledger}\n\n\
+         [limits]\nper_tenant_in_flight_max = {IN_FLIGHT_MAX}\n\n\
          [egress]\nallow = [\"127.0.0.1/32\"]\n\n\
          [tenants.bench.sources.github]\nscheme = \"github\"\nsecrets = [\"env:{SECRET_VARIABLE}\"]\n"
     );
     let endpoint = |receiver: &SocketAddr, path: &str| {
-        format!("\n[tenants.bench.endpoints.receiver]\nurl = \"http://{receiver}{path}\"\nconcurrency = 256\n")
+        format!(
+            "\n[tenants.bench.endpoints.receiver]\nurl = \"http://{receiver}{path}\"\nconcurrency = {IN_FLIGHT_MAX}\n"
+        )
     };
     match route {
         Route::Nowhere => {}

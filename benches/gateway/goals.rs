@@ -66,7 +66,18 @@ pub(crate) const GOALS: &[Goal] = &[
         measured: |r| rates(r, Row::Deliver, Row::Bare),
     },
     Goal {
-        title: "with a classify plugin ÷ without",
+        title: "CPU per delivered event ÷ (bare hyper with HMAC + ledger + outbound client)",
+        bound: Bound::AtMost(1.5),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| {
+            let cpu = |row| r.get(&row).and_then(|f: &Figures| f.cpu_us);
+            let parts = cpu(Row::BareVerified)? + cpu(Row::Ledger)? + cpu(Row::Outbound)?;
+            ratio(cpu(Row::Deliver)?, parts)
+        },
+    },
+    Goal {
+        title: "with the plugin ÷ without",
         bound: Bound::AtLeast(0.6),
         unit: "×",
         over: Over::Median,
@@ -95,6 +106,27 @@ pub(crate) const GOALS: &[Goal] = &[
             let floor = 2.0 * r.get(&Row::RoundTripAtRest)?.p50_us + r.get(&Row::DiskAtRest)?.p50_us;
             ratio(r.get(&Row::DeliverAtRest)?.p50_us, floor)
         },
+    },
+    Goal {
+        title: "classify call, fresh instance, p50",
+        bound: Bound::AtMost(15.0),
+        unit: "µs",
+        over: Over::Median,
+        measured: |r| Some(r.get(&Row::Call)?.p50_us),
+    },
+    Goal {
+        title: "classify call ÷ the same directly on the engine",
+        bound: Bound::AtMost(1.3),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| ratio(r.get(&Row::Call)?.p50_us, r.get(&Row::CallDirect)?.p50_us),
+    },
+    Goal {
+        title: "classify calls, two threads ÷ one",
+        bound: Bound::AtLeast(1.7),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| rates(r, Row::CallTwoThreads, Row::Call),
     },
     Goal {
         title: "memory at full load",

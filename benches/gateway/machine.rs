@@ -27,7 +27,7 @@ impl Machine {
             memory_gib: memory_kib / f64::from(1 << 20),
             kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             filesystem: filesystem(dir)?,
-            build: if cfg!(debug_assertions) { "debug: figures mean nothing" } else { "release" },
+            build: if cfg!(debug_assertions) { "debug build, whose figures mean nothing" } else { "release build" },
         })
     }
 }
@@ -37,7 +37,7 @@ impl std::fmt::Display for Machine {
         write!(
             f,
             "{cpu}, {cores} cores for load, gateway and receiver together; {memory:.0} GiB; Linux {kernel}; ledgers on \
-             {filesystem}; {build} build; durable write = {bytes} KiB + fdatasync",
+             {filesystem}; {build}; durable write = {bytes} KiB + fdatasync",
             cpu = self.cpu,
             cores = self.cores,
             memory = self.memory_gib,

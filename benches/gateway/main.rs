@@ -10,10 +10,12 @@ mod figures;
 mod gateway;
 mod goals;
 mod latency;
+mod ledger;
 mod limits;
 mod load;
 mod machine;
 mod measure;
+mod plugin;
 mod process;
 mod receiver;
 mod report;
@@ -45,7 +47,7 @@ struct Arguments {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
     /// Only these parts; ratios between parts need both.
-    #[arg(long, value_delimiter = ',', default_values = ["limits", "accept", "deliver", "classified"])]
+    #[arg(long, value_delimiter = ',', default_values = ["limits", "ledger", "accept", "deliver", "classified", "plugin"])]
     only: Vec<Part>,
     /// Write everything, each repetition too, to this file.
     #[arg(long, value_name = "FILE")]

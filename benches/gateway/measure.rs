@@ -3,11 +3,13 @@
 use crate::figures::{Figures, Repetition, Row, Run};
 use crate::gateway::{Gateway, Route};
 use crate::latency::Spread;
+use crate::ledger::{Cycled, Cycles};
 use crate::limits::bare::Bare;
 use crate::limits::disk;
 use crate::limits::outbound::{Outbound, Sent};
 use crate::limits::prototype::Prototype;
 use crate::load::{Load, Loaded};
+use crate::plugin::{Called, Calls, Way};
 use crate::process::{self, Server};
 use crate::receiver::Received;
 use crate::role::Role;
@@ -31,12 +33,16 @@ pub(crate) struct Plan {
 pub(crate) enum Part {
     /// Disk, loopback, bare servers, outbound client, prototype.
     Limits,
+    /// The gateway's ledger alone.
+    Ledger,
     /// The gateway without an endpoint.
     Accept,
     /// The gateway with the receiver behind it.
     Deliver,
     /// The same with a plugin.
     Classified,
+    /// Calls of the plugin alone.
+    Plugin,
 }
 
 const CONNECTIONS: u32 = 64;
@@ -127,9 +133,11 @@ impl Session<'_> {
         for part in &self.plan.parts {
             match part {
                 Part::Limits => self.limits().await.context("limits")?,
+                Part::Ledger => self.ledger().await.context("ledger")?,
                 Part::Accept => self.accept().await.context("accept")?,
                 Part::Deliver => self.deliver().await.context("deliver")?,
                 Part::Classified => self.classified().await.context("classified")?,
+                Part::Plugin => self.plugin().await.context("plugin")?,
             }
         }
         let received: Received = self.receiver.ask("tell").await?;
@@ -146,6 +154,7 @@ impl Session<'_> {
         let span = self.plan.span / 2;
         let pause = Duration::from_secs_f64(1.0 / AT_REST_PER_SECOND);
         for (row, pause) in [(Row::Disk, None), (Row::DiskAtRest, Some(pause))] {
+            self.progress(row);
             let dir = self.dir.to_owned();
             let spread = tokio::task::spawn_blocking(move || disk::measure(&dir, span, pause)).await??;
             self.figures.insert(row, figures(&spread, span));
@@ -182,6 +191,7 @@ impl Session<'_> {
     }
 
     async fn outbound(&mut self) -> Result<()> {
+        self.progress(Row::Outbound);
         let mut last = None;
         for span in [self.plan.warm_up, self.plan.span] {
             let outbound = Outbound {
@@ -205,6 +215,24 @@ impl Session<'_> {
         Ok(())
     }
 
+    async fn ledger(&mut self) -> Result<()> {
+        self.progress(Row::Ledger);
+        let dir = TempDir::new_in(self.dir)?;
+        let Plan { warm_up, span, .. } = *self.plan;
+        let ledger = dir.path().join("data/ledger.db");
+        let cycles = Cycles { ledger, waiters: CONNECTIONS, body_bytes: BODY_BYTES, warm_up, span };
+        let others = Others::watch([self.receiver.pid()])?;
+        let cycled: Cycled = process::work(&Role::Ledger(cycles), warm_up + span).await?;
+        let figures = Figures {
+            per_second: count(cycled.settled) / cycled.span.as_secs_f64(),
+            cpu_us: Some(cycled.cpu_seconds * 1e6 / count(cycled.settled)),
+            others_percent: Some(others.percent()?),
+            ..figures(&cycled.latency, cycled.span)
+        };
+        self.figures.insert(Row::Ledger, figures);
+        Ok(())
+    }
+
     async fn accept(&mut self) -> Result<()> {
         let dir = TempDir::new_in(self.dir)?;
         let gateway = Gateway::start(dir.path(), &Route::Nowhere).await?;
@@ -225,16 +253,36 @@ impl Session<'_> {
     }
 
     async fn classified(&mut self) -> Result<()> {
-        let plugin = PathBuf::from(PLUGIN);
-        if !plugin.exists() {
-            self.notes.push(format!("not measured, since {PLUGIN} is not there: the rows with a plugin"));
-            return Ok(());
-        }
+        let Some(plugin) = self.sample_plugin() else { return Ok(()) };
         let dir = TempDir::new_in(self.dir)?;
         let gateway = Gateway::start(dir.path(), &Route::Classified { receiver: self.receiver.at, plugin }).await?;
         let pace = Pace::Closed { connections: CONNECTIONS };
         self.measure(&subject(&gateway, Row::DeliverClassified, true), pace).await?;
         gateway.stop().await
+    }
+
+    async fn plugin(&mut self) -> Result<()> {
+        let Some(plugin) = self.sample_plugin() else { return Ok(()) };
+        let rows = [(Row::CallDirect, Way::Direct, 1), (Row::Call, Way::Host, 1), (Row::CallTwoThreads, Way::Host, 2)];
+        for (row, way, threads) in rows {
+            self.progress(row);
+            let Plan { warm_up, span, .. } = *self.plan;
+            let calls = Calls { plugin: plugin.clone(), way, threads, warm_up, span };
+            let others = Others::watch([self.receiver.pid()])?;
+            let called: Called = process::work(&Role::Plugin(calls), warm_up + span).await?;
+            let others_percent = Some(others.percent()?);
+            self.figures.insert(row, Figures { others_percent, ..figures(&called.latency, span) });
+        }
+        Ok(())
+    }
+
+    fn sample_plugin(&mut self) -> Option<PathBuf> {
+        let plugin = PathBuf::from(PLUGIN);
+        if plugin.exists() {
+            return Some(plugin);
+        }
+        self.notes.push(format!("Not measured, since {PLUGIN} is not there: what has to do with plugins."));
+        None
     }
 
     fn half_of(&self, row: Row) -> Result<Pace> {
@@ -245,7 +293,7 @@ impl Session<'_> {
     /// Warms up, measures, checks, and keeps the figures. Gives what was accepted in all.
     async fn measure(&mut self, subject: &Subject<'_>, pace: Pace) -> Result<u64> {
         let title = subject.row.title();
-        progress(self.number, self.plan.repetitions, title);
+        self.progress(subject.row);
         let (warm_up, _) = self.load(subject, pace, self.plan.warm_up).await.context(title)?;
 
         let _: Received = self.receiver.ask("mark").await?;
@@ -328,6 +376,10 @@ impl Session<'_> {
         }
     }
 
+    fn progress(&self, row: Row) {
+        eprintln!("{}/{}  {}", self.number, self.plan.repetitions, row.title());
+    }
+
     fn seqs(&mut self) -> u64 {
         let first = self.next_seq;
         self.next_seq += REQUESTS_MAX;
@@ -377,8 +429,4 @@ impl Others {
     fn percent(&self) -> Result<f64> {
         Ok(100.0 * (self.used()? - self.used_before).max(0.0) / self.start.elapsed().as_secs_f64())
     }
-}
-
-fn progress(number: u32, of: u32, title: &str) {
-    eprintln!("{number}/{of}  {title}");
 }

@@ -5,7 +5,7 @@
 //! its result and ends.
 
 use crate::limits::{bare, outbound, prototype};
-use crate::{load, receiver};
+use crate::{ledger, load, plugin, receiver};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,6 +22,8 @@ pub(crate) enum Role {
     Bare(bare::Bare),
     Outbound(outbound::Outbound),
     Prototype(prototype::Prototype),
+    Ledger(ledger::Cycles),
+    Plugin(plugin::Calls),
 }
 
 pub(crate) fn run(role: &str) -> Result<()> {
@@ -31,6 +33,8 @@ pub(crate) fn run(role: &str) -> Result<()> {
         Role::Bare(bare) => bare::run(bare),
         Role::Outbound(outbound) => say(&outbound::run(&outbound)?),
         Role::Prototype(prototype) => prototype::run(&prototype),
+        Role::Ledger(cycles) => say(&ledger::run(&cycles)?),
+        Role::Plugin(calls) => say(&plugin::run(&calls)?),
     }
 }
 

@@ -108,6 +108,8 @@ enum Command {
     Listen(listen::Listen),
     /// Sign a body and post it
     Send(send::Send),
+    /// Run the gateway: ingress, dispatch and admin API in one process
+    Serve(serve::Serve),
     /// Print the headers that sign a body
     Sign(sign::Sign),
     /// Follow deliveries as they happen
@@ -164,6 +166,7 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Event(verb) => block_on(event::run(verb, context)),
         Command::Listen(args) => block_on(listen::run(&args, context)),
         Command::Send(args) => block_on(send::run(&args, context)),
+        Command::Serve(args) => serve::run(&args, context),
         Command::Sign(args) => sign::run(&args, context),
         Command::Tail(args) => block_on(tail::run(args, context)),
         Command::Verify(args) => verify::run(&args, context),

@@ -56,7 +56,7 @@ const NOTES: [(&str, &str); 4] = [
     ),
 ];
 
-const EXAMPLES: [(&str, &str); 12] = [
+const EXAMPLES: [(&str, &str); 13] = [
     ("hookgate check", "hookgate check hookgate.toml"),
     ("hookgate completions", "hookgate completions bash"),
     ("hookgate delivery list", "hookgate delivery list --state dead --endpoint billing --since 2026-01-31T08:00:00Z"),
@@ -74,6 +74,7 @@ const EXAMPLES: [(&str, &str); 12] = [
         "hookgate send",
         "hookgate send http://127.0.0.1:8080/in/acme/partner --source acme/partner --data '{}' --count 100 --concurrency 8",
     ),
+    ("hookgate serve", "hookgate serve --config hookgate.toml"),
     (
         "hookgate sign",
         "hookgate sign --scheme stripe --secret env:STRIPE_SECRET --body event.json --curl http://127.0.0.1:8080/in/acme/stripe",
@@ -142,7 +143,8 @@ fn options<'a>(page: &mut String, args: impl Iterator<Item = &'a Arg>) {
         let words: Vec<String> =
             arg.get_possible_values().iter().map(|word| format!("`{}`", word.get_name())).collect();
         let words = if words.is_empty() { String::new() } else { format!(": {}", words.join(", ")) };
-        let written: Vec<String> = arg.get_default_values().iter().map(|v| format!("`{}`", v.display())).collect();
+        let defaults = arg.get_default_values().iter().filter(|_| arg.get_action().takes_values());
+        let written: Vec<String> = defaults.map(|v| format!("`{}`", v.display())).collect();
         let default = if written.is_empty() { found.to_owned() } else { written.join(", ") };
         let row = format!("| {} | {default} | {help}{words}{variable} |", written_as(arg));
         let _ = writeln!(page, "{row}");

@@ -20,16 +20,21 @@ pub(super) struct Recorded {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Target {
     Url(String),
-    /// Path and query; on the wire nothing tells how the provider wrote the rest.
-    Path(String),
+    /// What stands on the wire: a proxy may have changed the host, and the rest of the URL is not told.
+    Path {
+        host: Option<String>,
+        path: String,
+    },
 }
 
 impl Target {
-    /// The whole URL, where `base` stands in front of a path.
-    pub(super) fn url(&self, base: &str) -> String {
-        match self {
-            Target::Url(url) => url.clone(),
-            Target::Path(path) => format!("{base}{path}"),
+    /// The URL that the provider called. `public_url` is what the configuration says of it; `None`: nobody knows.
+    pub(super) fn url(&self, public_url: Option<&str>) -> Option<String> {
+        match (self, public_url) {
+            (Target::Url(url), _) => Some(url.clone()),
+            (Target::Path { path, .. }, Some(base)) => Some(format!("{base}{path}")),
+            (Target::Path { host: Some(host), path }, None) => Some(format!("https://{host}{path}")),
+            (Target::Path { host: None, .. }, None) => None,
         }
     }
 }
@@ -81,10 +86,12 @@ fn parse_raw(bytes: &[u8]) -> Result<Recorded, String> {
         headers.append(name, value);
     }
     let body = body(rest, &headers)?;
-    let target = match (target.authority(), headers.get(header::HOST).and_then(|host| host.to_str().ok())) {
-        (Some(_), _) => Target::Url(target.to_string()),
-        (None, Some(host)) => Target::Url(format!("https://{host}{target}")),
-        (None, None) => Target::Path(target.to_string()),
+    let target = match target.authority() {
+        Some(_) => Target::Url(target.to_string()),
+        None => {
+            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
+            Target::Path { host, path: target.to_string() }
+        }
     };
     Ok(Recorded { method, target, headers, body: Bytes::copy_from_slice(body) })
 }
@@ -136,16 +143,14 @@ mod tests {
         let request =
             raw("POST /in/a/b?c=d HTTP/1.1\r\nHost: h.example\r\nX-A:  1 \r\nx-a: 2\r\n\r\n{\"a\":\r\n1}\n").unwrap();
         assert_eq!(request.method, Method::POST);
-        assert_eq!(request.target, Target::Url("https://h.example/in/a/b?c=d".to_owned()));
+        assert_eq!(request.target.url(None).unwrap(), "https://h.example/in/a/b?c=d");
+        assert_eq!(request.target.url(Some("https://p.example")).unwrap(), "https://p.example/in/a/b?c=d");
         assert_eq!(request.headers.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
         assert_eq!(request.body, "{\"a\":\r\n1}\n");
         let request = raw("GET https://x.example/p\nA: b\n\n").unwrap();
         assert_eq!((request.target, request.body.len()), (Target::Url("https://x.example/p".to_owned()), 0));
         let request = raw("POST /p HTTP/2\n\n\n\nbody").unwrap();
-        assert_eq!(
-            (request.target.url("https://y.example"), &request.body[..]),
-            ("https://y.example/p".to_owned(), &b"\n\nbody"[..])
-        );
+        assert_eq!((request.target.url(None), &request.body[..]), (None, &b"\n\nbody"[..]));
         assert!(raw("POST /p HTTP/1.1").unwrap().body.is_empty());
         assert_eq!(parse(b"POST / HTTP/1.1\n\n\xff\x00", "f").unwrap().body, &b"\xff\x00"[..]);
     }
@@ -193,7 +198,7 @@ mod tests {
         for text in [request.to_owned(), format!("\n{{\"id\":\"x\",\"request\":{request}}}")] {
             let read = raw(&text).unwrap();
             assert_eq!((read.headers.len(), &read.body[..]), (3, &b"hi"[..]));
-            assert_eq!(read.target.url("ignored"), "https://h.example/");
+            assert_eq!(read.target.url(Some("https://p.example")).unwrap(), "https://h.example/");
         }
     }
 }

@@ -1,6 +1,13 @@
-//! The arguments of `hookgate serve`.
+//! `hookgate serve`.
 
-use crate::config::Override;
+use super::{Context, Exit, Failure};
+use crate::app::{Error, Gateway, Options, Resources};
+use crate::config::{self, Colour, Env, Outside, Override, Report, Settings};
+use crate::plugin::Compiler;
+use crate::telemetry::{self, Metrics};
+use std::path::PathBuf;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 /// Run the gateway: ingress, dispatch and admin API in one process
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -51,6 +58,111 @@ impl Serve {
         ];
         let given = |(flag, key, value): (_, _, &Option<String>)| Some(Override { flag, key, value: value.clone()? });
         all.into_iter().filter_map(given).collect()
+    }
+}
+
+/// Where the settings come from, at the start and at every SIGHUP.
+struct Origin {
+    path: Option<PathBuf>,
+    env: Env,
+    flags: Vec<Override>,
+}
+
+impl Origin {
+    fn read(&self) -> Result<Report, Failure> {
+        config::read(self.path.as_deref(), &self.env, &self.flags, Outside::Look)
+            .map_err(|e| Failure::usage(e.to_string(), "name the file with --config"))
+    }
+}
+
+pub(super) fn run(args: &Serve, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let Context { globals, env, output } = context;
+    let origin = Origin { path: globals.config_path(env), env: env.clone(), flags: args.overrides() };
+    let report = origin.read()?;
+    let colour = if output.streams.colour { Colour::On } else { Colour::Off };
+    let told = if output.streams.out_is_terminal { report.pictures(colour) } else { report.lines() };
+    output.streams.err.write_all(told.as_bytes())?;
+    let Some(settings) = report.settings else {
+        return Err(Failure::usage("the configuration does not hold; nothing was started", "see above"));
+    };
+    logging(&settings)?;
+    let metrics = Metrics::install().map_err(|e| Failure::new(Exit::Failed, e.to_string()))?;
+    runtime(settings.server.threads)?.block_on(serve(origin, settings, metrics))
+}
+
+fn logging(settings: &Settings) -> Result<(), Failure> {
+    let format = match settings.server.log.format {
+        config::LogFormat::Text => telemetry::LogFormat::Text,
+        config::LogFormat::Json => telemetry::LogFormat::Json,
+    };
+    telemetry::install_logger(format, settings.server.log.level.as_str())
+        .map_err(|e| Failure::new(Exit::Failed, e.to_string()))
+}
+
+/// A runtime for a gateway; `threads`: one per core unless said otherwise.
+pub(super) fn runtime(threads: Option<usize>) -> std::io::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = threads {
+        builder.worker_threads(threads);
+    }
+    builder.enable_all().thread_name("hookgate").build()
+}
+
+pub(super) fn failed(error: &Error) -> Failure {
+    let exit = match error {
+        Error::Resource { .. } | Error::Token { .. } | Error::PluginHost(_) | Error::Egress(_) => Exit::Usage,
+        Error::Ledger(_) | Error::Listener { .. } | Error::Stopped(_) => Exit::Failed,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+async fn serve(origin: Origin, settings: Settings, metrics: Metrics) -> Result<Exit, Failure> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let hangups = signal(SignalKind::hangup())?;
+    let options = Options { settings, env: origin.env.clone(), compiler: Compiler::this_binary()?, metrics };
+    let gateway = Gateway::start(options).await.map_err(|e| failed(&e))?;
+    if let Some(path) = &gateway.token_file {
+        tracing::info!(path = %path.display(), "the operator's token is in this file");
+    }
+    let reloads = tokio::spawn(reload(origin, gateway.resources(), hangups));
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        asked.cancel();
+    });
+    let ended = gateway.run(stop).await;
+    reloads.abort();
+    ended.map_err(|e| failed(&e)).map(|()| Exit::Done)
+}
+
+/// On each SIGHUP the file is read again. One that does not hold changes nothing.
+async fn reload(origin: Origin, resources: Resources, mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        let report = match origin.read() {
+            Ok(report) => report,
+            Err(failure) => {
+                tracing::error!(%failure, "the configuration was not applied");
+                continue;
+            }
+        };
+        let lines = report.lines();
+        let Some(settings) = report.settings else {
+            for line in lines.lines() {
+                tracing::error!(line, "the configuration does not hold");
+            }
+            tracing::error!("the configuration was not applied: what was in force stays");
+            continue;
+        };
+        match resources.apply(&settings, &origin.env).await {
+            Ok(()) => tracing::info!(
+                "tenants, sources, endpoints and plugins were applied; the other sections count from the next start"
+            ),
+            Err(error) => tracing::error!(%error, "the configuration was not applied: what was in force stays"),
+        }
     }
 }
 

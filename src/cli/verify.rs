@@ -48,13 +48,11 @@ fn run_request(args: &Verify, file: &Path, context: &mut Context<'_>) -> Result<
     let Ready { source, public_url } = args.keys.ready(args.tolerance, context)?;
     let bytes = bytes_of(file, context)?;
     let recorded = request::parse(&bytes, &file.display().to_string())?;
-    let url = match (&args.url, &recorded.target, &public_url) {
-        (Some(url), ..) => url.clone(),
-        (None, request::Target::Path(_), None) if source.signs_url() => {
-            return Err(Failure::usage("the scheme signs the URL, and the request has no host", "give it with --url"));
-        }
-        (None, target, public_url) => target.url(public_url.as_deref().unwrap_or_default()),
-    };
+    let url = args.url.clone().or_else(|| recorded.target.url(public_url.as_deref()));
+    if url.is_none() && source.signs_url() {
+        return Err(Failure::usage("the scheme signs the URL, and the request has no host", "give it with --url"));
+    }
+    let url = url.unwrap_or_default();
     let received_at = args.at.unwrap_or_else(now);
     let Recorded { method, headers, body, .. } = &recorded;
     let request = Request { method, url: &url, headers, body, received_at };

@@ -334,7 +334,8 @@ fn source() -> Vec<Key> {
             "locator, `body`, `none`",
             "the scheme's event id",
             "",
-            "What makes a second request the same as a first.",
+            "What makes a second request the same as a first. Where the signature does not cover it, the same signed \
+             content does so too.",
         ),
         key(source_key!("dedup_window"), "duration", "7d", "1s to 30d", "How long the first is remembered."),
         key(

@@ -96,10 +96,8 @@ pub async fn collect(
     if declared.is_some_and(|bytes| bytes > bytes_max) {
         return Err(too_large);
     }
+    // By what arrives, not by what is promised: promises cost a sender nothing.
     let mut room = Reservation { budget: Arc::clone(budget), bytes: 0 };
-    if !room.grow(declared.unwrap_or(0)) {
-        return Err(BodyFault::NoRoom);
-    }
     let mut whole = Bytes::new();
     let mut pieces = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -122,8 +120,6 @@ pub async fn collect(
             continue;
         }
         if pieces.is_empty() {
-            let expected = declared.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0));
-            pieces.reserve(expected.max(whole.len() + piece.len()));
             pieces.extend_from_slice(&whole);
             whole = Bytes::new();
         }

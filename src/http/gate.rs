@@ -172,27 +172,32 @@ impl<S> Gate<S> {
             let deadline = self.deadline();
             // The timer is left alone while it is early: re-arming it for each request would cost more than the
             // occasional early call.
-            if deadline < self.timer.deadline() {
+            if let Some(deadline) = deadline.filter(|deadline| *deadline < self.timer.deadline()) {
                 self.timer.as_mut().reset(deadline);
             }
             ready!(self.timer.as_mut().poll(cx));
-            if deadline <= Instant::now() {
-                return Poll::Ready(());
+            let now = Instant::now();
+            match deadline {
+                Some(deadline) if deadline <= now => return Poll::Ready(()),
+                Some(deadline) => self.timer.as_mut().reset(deadline),
+                // The library does not ask again when the answer is out, so the timer runs on.
+                None => self.timer.as_mut().reset(now + self.limits.idle_timeout),
             }
-            self.timer.as_mut().reset(deadline);
         }
     }
 
-    fn deadline(&mut self) -> Instant {
+    /// `None`: the peer waits for us.
+    fn deadline(&mut self) -> Option<Instant> {
         let limits = &self.limits;
         match &self.phase {
             Phase::Head(_) if !self.held.is_empty() || self.begun.is_some() => {
-                *self.begun.get_or_insert_with(Instant::now) + limits.head_timeout
+                Some(*self.begun.get_or_insert_with(Instant::now) + limits.head_timeout)
             }
-            // The peer waits for us. The library does not ask again when the answer is out, so the timer runs on.
-            Phase::Head(_) if self.watch.busy.load(Ordering::Acquire) => Instant::now() + limits.idle_timeout,
-            Phase::Head(_) | Phase::Ended => self.active + limits.idle_timeout,
-            Phase::Sized(_) | Phase::Chunked(_) => *self.begun.get_or_insert_with(Instant::now) + limits.body_timeout,
+            Phase::Head(_) if self.watch.busy.load(Ordering::Acquire) => None,
+            Phase::Head(_) | Phase::Ended => Some(self.active + limits.idle_timeout),
+            Phase::Sized(_) | Phase::Chunked(_) => {
+                Some(*self.begun.get_or_insert_with(Instant::now) + limits.body_timeout)
+            }
         }
     }
 }

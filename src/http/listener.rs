@@ -2,6 +2,7 @@
 
 use super::gate::{self, Gate, Refused, Watch};
 use super::problem::Problem;
+use crate::telemetry::{CONNECTIONS_REFUSED, HANDLER_PANICS, HTTP_REFUSED};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::{HeaderValue, Request, Response, StatusCode, header};
@@ -23,6 +24,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// What the HTTP library reads ahead of a connection. A whole head fits in, whatever is configured.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
 /// What is answered: a whole body, since all of ours are small or in memory anyway.
 pub type Answer = Response<Full<Bytes>>;
 
@@ -37,6 +41,7 @@ pub struct Limits {
     pub connections_max: usize,
     /// `None`: one address may have them all, since proxies share one.
     pub connections_per_address_max: Option<usize>,
+    /// At most 48 KiB.
     pub head_bytes_max: usize,
     pub headers_max: usize,
     pub uri_bytes_max: usize,
@@ -98,13 +103,14 @@ async fn accept_from<A: Accept, H: Handler>(from: A, handler: Arc<H>, limits: Ar
             biased;
             () = stop.cancelled() => break,
             accepted = from.accept() => accepted,
-            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
         };
+        // Those that have ended since the last one came.
+        while connections.try_join_next().is_some() {}
         match accepted {
             Ok((stream, peer)) => {
                 pause = PAUSE_MIN;
                 let Some(place) = places.take(peer.ip()) else {
-                    metrics::counter!("hookgate_connections_refused_total").increment(1);
+                    metrics::counter!(CONNECTIONS_REFUSED).increment(1);
                     continue;
                 };
                 let connection = connection(stream, peer, Arc::clone(&handler), Arc::clone(&limits), stop.clone());
@@ -201,6 +207,7 @@ async fn connection<H: Handler>(
         return;
     }
     let watch = Arc::new(Watch::default());
+    let headers_max = limits.headers_max;
     let io = TokioIo::new(Gate::new(stream, limits, Arc::clone(&watch)));
     let connection = Arc::new(Connection { peer, watch });
     let service = service_fn(move |request| {
@@ -209,7 +216,9 @@ async fn connection<H: Handler>(
         async move { Ok::<_, Infallible>(answer(&*handler, request, &connection).await) }
     });
     // Sizes and times are the gate's, so the library's own clock is off.
-    let mut serving = http1::Builder::new().header_read_timeout(None).max_headers(128).serve_connection(io, service);
+    let mut library = http1::Builder::new();
+    library.header_read_timeout(None).max_headers(headers_max).max_buf_size(BUFFER_BYTES_MAX);
+    let mut serving = library.serve_connection(io, service);
     let ended = tokio::select! {
         ended = &mut serving => ended,
         () = stop.cancelled() => {
@@ -217,11 +226,9 @@ async fn connection<H: Handler>(
             (&mut serving).await
         }
     };
-    if ended.is_ok() {
-        let (mut stream, sends_on) = serving.into_parts().io.into_inner().into_inner();
-        if sends_on {
-            gate::linger(&mut stream).await;
-        }
+    let (mut stream, sends_on) = serving.into_parts().io.into_inner().into_inner();
+    if ended.map_or_else(|error| error.is_parse(), |()| sends_on) {
+        gate::linger(&mut stream).await;
     }
 }
 
@@ -229,12 +236,17 @@ async fn answer<H: Handler>(handler: &H, request: Request<Incoming>, connection:
     connection.watch.busy.store(true, Ordering::Release);
     let refused = connection.watch.refused.get().filter(|_| request.method().as_str() == gate::REFUSED);
     let answer = match refused {
-        Some(refused) => closing(refused.problem().into_answer()),
+        Some(refused) => {
+            let problem = refused.problem();
+            metrics::counter!(HTTP_REFUSED, "code" => problem.code()).increment(1);
+            tracing::info!(code = problem.code(), "not a request");
+            closing(problem.into_answer())
+        }
         None => match AssertUnwindSafe(handler.handle(request, connection)).catch_unwind().await {
             Ok(answer) => answer,
             Err(_panic) => {
                 // The panic hook has told where; its text may hold what must not be shown.
-                metrics::counter!("hookgate_handler_panics_total").increment(1);
+                metrics::counter!(HANDLER_PANICS).increment(1);
                 tracing::error!("a request's handler panicked");
                 let problem =
                     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "this request cannot be handled");
@@ -325,6 +337,36 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"), "{answer}");
         stop.cancel();
         serving.await.unwrap();
+    }
+
+    struct Large;
+
+    impl Handler for Large {
+        async fn handle(&self, _: Request<Incoming>, _: &Connection) -> Answer {
+            Answer::new(Full::new(Bytes::from(vec![0; 32 << 20])))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_no_answer_gives_up_its_place() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let limits = Limits { connections_max: 1, write_timeout: Duration::from_millis(50), ..Limits::default() };
+        tokio::spawn(serve(listener, Arc::new(Large), limits, CancellationToken::new()));
+        let request = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        let mut deaf = TcpStream::connect(address).await.unwrap();
+        deaf.write_all(request).await.unwrap();
+        let got_in = async {
+            loop {
+                let mut peer = TcpStream::connect(address).await.unwrap();
+                let _ = peer.write_all(request).await;
+                let mut answer = Vec::new();
+                if peer.read_to_end(&mut answer).await.is_ok_and(|n| n > 32 << 20) {
+                    break;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), got_in).await.unwrap();
     }
 
     #[test]

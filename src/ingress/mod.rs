@@ -14,6 +14,7 @@ pub use verifier::Verifier;
 use crate::clock::Clock;
 use crate::http::{Answer, BodyFault, Budget, Connection, Handler, Problem, collect};
 use crate::ledger::{Accept, Accepted, Ledger, LedgerError, NewDelivery, Slots};
+use crate::telemetry::INGRESS_REQUESTS;
 use crate::verify::{Admission, Refusal, Request};
 use arc_swap::ArcSwap;
 use http::{Method, StatusCode};
@@ -171,7 +172,7 @@ impl Rejection {
         let problem = self.problem();
         let result = problem.code();
         let scheme = inlet.map_or_else(|| Arc::from("none"), |inlet| Arc::clone(&inlet.scheme));
-        let count = metrics::counter!("hookgate_ingress_requests_total", "scheme" => scheme, "result" => result);
+        let count = metrics::counter!(INGRESS_REQUESTS, "scheme" => scheme, "result" => result);
         count.increment(1);
         match inlet {
             Some(Inlet { tenant_name: tenant, source_name: source, .. }) => {

@@ -3,6 +3,7 @@
 use super::verifier::Verifier;
 use crate::delivery::{Name, Route};
 use crate::ledger::{EndpointKey, SourceKey, TenantKey};
+use crate::telemetry::{DUPLICATES_SUPPRESSED, EVENTS_ACCEPTED, INGRESS_REQUESTS};
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use http::Uri;
@@ -41,13 +42,13 @@ pub(super) struct Tally {
 
 impl Tally {
     fn of(scheme: &Arc<str>) -> Self {
-        let requests = |result| metrics::counter!("hookgate_ingress_requests_total", "scheme" => Arc::clone(scheme), "result" => result);
+        let requests = |result| metrics::counter!(INGRESS_REQUESTS, "scheme" => Arc::clone(scheme), "result" => result);
         Tally {
             accepted: requests("accepted"),
             duplicate: requests("duplicate"),
             challenge: requests("challenge"),
-            events: metrics::counter!("hookgate_events_accepted_total"),
-            suppressed: metrics::counter!("hookgate_duplicates_suppressed_total"),
+            events: metrics::counter!(EVENTS_ACCEPTED),
+            suppressed: metrics::counter!(DUPLICATES_SUPPRESSED),
         }
     }
 }

@@ -12,6 +12,7 @@ mod operations;
 mod queue;
 mod records;
 mod slots;
+pub mod sqlite;
 mod wakes;
 
 pub use error::LedgerError;

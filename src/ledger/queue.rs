@@ -125,7 +125,7 @@ pub struct NewDelivery {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accepted {
     New(EventId),
-    /// The same dedup key with the same body, inside the window: the first one's id.
+    /// The same dedup key with the same body, or the same signed content, inside the window: the first one's id.
     Duplicate(EventId),
     /// The same dedup key with another body: the first is kept.
     KeyReused(EventId),
@@ -134,6 +134,7 @@ pub enum Accepted {
 /// The right to settle one attempt. The token fences whoever comes late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
+    pub tenant: TenantKey,
     pub delivery: DeliveryId,
     pub token: u64,
     pub until: Timestamp,

@@ -85,6 +85,8 @@ pub struct Slots {
     total: Arc<Gate>,
     tenants: std::sync::Mutex<HashMap<TenantKey, Arc<Gate>>>,
     lanes: ArcSwap<HashMap<EndpointKey, Arc<Lane>>>,
+    /// What the ledger said of every endpoint that is closed, also before it had caps here.
+    closed: std::sync::Mutex<HashMap<EndpointKey, Timestamp>>,
     wakes: Arc<Wakes>,
     clock: DefaultClock,
 }
@@ -95,6 +97,7 @@ impl Slots {
             total: Arc::default(),
             tenants: std::sync::Mutex::default(),
             lanes: ArcSwap::default(),
+            closed: std::sync::Mutex::default(),
             wakes,
             clock: DefaultClock::default(),
         }
@@ -104,6 +107,8 @@ impl Slots {
     pub fn configure(&self, endpoints: Vec<EndpointCaps>, per_tenant: u32, total: u32) {
         self.total.cap.store(total, Ordering::Relaxed);
         let mut tenants = self.tenants.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Held until the new lanes are in place, so that no closing falls between the old and the new.
+        let closed = self.closed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let before = self.lanes.load_full();
         let mut lanes = HashMap::with_capacity(endpoints.len());
         for caps in endpoints {
@@ -118,7 +123,7 @@ impl Slots {
                     wakes: Arc::clone(&self.wakes),
                     lease_for_millis: AtomicI64::new(0),
                     rate: ArcSwap::default(),
-                    opens_at: AtomicI64::new(i64::MIN),
+                    opens_at: AtomicI64::new(closed.get(&caps.endpoint).map_or(i64::MIN, |t| t.as_millis())),
                     backlog: AtomicBool::new(false),
                 })
             });
@@ -140,6 +145,11 @@ impl Slots {
 
     /// The ledger says so whenever an endpoint's status is committed. `None`: open.
     pub fn close_until(&self, endpoint: EndpointKey, until: Option<Timestamp>) {
+        let mut closed = self.closed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match until {
+            Some(until) => closed.insert(endpoint, until),
+            None => closed.remove(&endpoint),
+        };
         if let Some(lane) = self.lanes.load().get(&endpoint) {
             lane.opens_at.store(until.map_or(i64::MIN, Timestamp::as_millis), Ordering::Release);
         }
@@ -337,6 +347,21 @@ mod tests {
         assert!(matches!(slots.take_for_backlog(endpoint, NOW), Taken::Closed));
         slots.close_until(endpoint, None);
         assert!(take(&slots, 1).is_some());
+    }
+
+    #[test]
+    fn an_endpoint_that_was_closed_before_it_had_caps_stays_closed() {
+        let slots = slots(&[], 10, 10);
+        slots.close_until(EndpointKey(1), Some(NOW.plus(Duration::from_secs(5))));
+        let caps = EndpointCaps {
+            endpoint: EndpointKey(1),
+            tenant: TenantKey(1),
+            concurrency: 1,
+            lease_for: Duration::from_secs(45),
+            rate: None,
+        };
+        slots.configure(vec![caps], 10, 10);
+        assert!(take(&slots, 1).is_none());
     }
 
     #[test]

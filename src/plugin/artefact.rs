@@ -10,7 +10,7 @@ use crate::secret::Secret;
 use aws_lc_rs::hmac;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use subtle::ConstantTimeEq as _;
@@ -40,6 +40,9 @@ impl Artefacts {
     /// Makes the folder, for this user alone, and clears it of drafts and of files for other engines.
     pub(super) fn open(dir: PathBuf, key: Secret, engine: u64) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        if fs::metadata(&dir)?.permissions().mode() & 0o022 != 0 {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "others may write in it: chmod go-w"));
+        }
         let artefacts = Artefacts { dir, key, engine, drafts: AtomicU64::new(0) };
         let ours = format!("-{engine:016x}-");
         for entry in fs::read_dir(&artefacts.dir)? {
@@ -47,7 +50,8 @@ impl Artefacts {
             let name = entry.file_name();
             let name = name.to_string_lossy();
             let (artefact, mac) = (name.ends_with(".cwasm"), name.ends_with(".mac"));
-            if name.ends_with(".draft") || (artefact || mac) && !name.contains(&ours) {
+            let abandoned = name.strip_suffix(".draft").is_some_and(|draft| !lives(draft));
+            if abandoned || (artefact || mac) && !name.contains(&ours) {
                 fs::remove_file(entry.path())?;
             }
         }
@@ -116,6 +120,11 @@ impl Artefacts {
     }
 }
 
+/// Whether the process that a draft is named after is still there: it may be writing this very file.
+fn lives(draft: &str) -> bool {
+    draft.split_once('-').is_some_and(|(pid, _)| Path::new("/proc").join(pid).exists())
+}
+
 fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -135,7 +144,6 @@ fn read_if_there(path: &Path) -> io::Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
 
     fn name(text: &str) -> Name {
         text.parse().unwrap()
@@ -181,11 +189,23 @@ mod tests {
     fn opening_clears_what_another_engine_or_a_crash_left() {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path(), "k", 1).put(&name("acme"), &Digest::of(b"wasm"), b"old").unwrap();
-        fs::write(dir.path().join("77-0.draft"), b"half").unwrap();
+        // No process has this number: it is beyond the largest there can be.
+        fs::write(dir.path().join("99999999-0.draft"), b"half").unwrap();
+        let mine = format!("{}-0.draft", std::process::id());
+        fs::write(dir.path().join(&mine), b"under way").unwrap();
         fs::write(dir.path().join("README"), b"not ours").unwrap();
         open(dir.path(), "k", 2);
-        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(left, ["README"]);
+        let names = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let left: std::collections::BTreeSet<_> = names.collect();
+        assert_eq!(left, ["README".to_owned(), mine].into());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_in_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o770)).unwrap();
+        let refused = Artefacts::open(dir.path().to_owned(), Secret::new("k"), 1).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("chmod go-w"));
     }
 
     #[test]

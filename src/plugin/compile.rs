@@ -32,6 +32,16 @@ pub enum Compiler {
     InProcess,
 }
 
+impl Compiler {
+    /// The running binary, whose `main` must turn to [`child_main`] at [`SUBCOMMAND`].
+    pub fn this_binary() -> std::io::Result<Self> {
+        // On Linux by this name, which stays right when the file is replaced by an upgrade.
+        let itself = PathBuf::from("/proc/self/exe");
+        let program = if itself.exists() { itself } else { std::env::current_exe()? };
+        Ok(Compiler::Child { program, args: vec![SUBCOMMAND.to_owned()] })
+    }
+}
+
 /// What a compilation may take. Beyond it the plugin is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompileLimits {
@@ -95,6 +105,8 @@ async fn child(program: &PathBuf, args: &[String], limits: CompileLimits, wasm: 
     let whole = async {
         // The compiler writes its complaint last and little of it, so that reading one after the other is enough.
         let (_, read) = tokio::join!(give, output.read_to_end(&mut artefact));
+        // One that has more to say than it may is not waited for.
+        drop(output);
         read?;
         complaint.read_to_end(&mut message).await?;
         child.wait().await
@@ -175,4 +187,16 @@ fn bound(cpu_seconds: u64, memory_bytes: u64) -> std::io::Result<()> {
     // SAFETY: `nice` has no memory in its contract. That it may fail does not matter.
     let _ = unsafe { libc::nice(10) };
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_binary_is_the_running_one() {
+        let Compiler::Child { program, args } = Compiler::this_binary().unwrap() else { panic!() };
+        assert_eq!(program.canonicalize().unwrap(), std::env::current_exe().unwrap().canonicalize().unwrap());
+        assert_eq!(args, [SUBCOMMAND]);
+    }
 }

@@ -146,6 +146,11 @@ impl Host {
         }))
     }
 
+    /// The bare engine, so that the cost of a call can be measured without the host around it.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     /// What `tenant` may use: its grant, or what all have.
     pub fn limits(&self, tenant: &Name) -> &Limits {
         self.settings.grants.get(tenant).unwrap_or(&self.settings.limits)

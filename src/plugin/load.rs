@@ -4,6 +4,7 @@
 use super::artefact::Verified;
 use super::bindings::exports::hookgate::plugin::{classifier, transformer};
 use super::call::CallState;
+use super::rules::slot;
 use super::{
     AttemptView, Digest, EndpointView, EventView, Exports, Host, OutcomeView, Plugin, Rejected, Rules as _, compile,
     inspect,
@@ -113,10 +114,10 @@ impl Host {
 
     /// Linking looks at names alone: types are compared when there is an instance.
     async fn instantiate_once(&self, tenant: &Name, loaded: &Loaded) -> Result<(), Rejected> {
-        let closed = |_| Rejected::host("the plugin host is closed".into());
+        let busy = |fault: Fault| Rejected::host(fault.detail);
         let tenant_calls = self.tenant_calls(tenant);
-        let _turn = tenant_calls.acquire().await.map_err(closed)?;
-        let _slot = self.calls.acquire().await.map_err(closed)?;
+        let _tenant_slot = slot(&tenant_calls, self.settings.wait_max).await.map_err(busy)?;
+        let _slot = slot(&self.calls, self.settings.wait_max).await.map_err(busy)?;
         let mut store = CallState::store(&self.engine, self.limits(tenant), Instant::now());
         let instance = match loaded.pre.instantiate_async(&mut store).await {
             Ok(instance) => instance,

@@ -86,7 +86,8 @@ impl Plugin {
     }
 }
 
-async fn slot(slots: &Semaphore, wait_max: Duration) -> Result<SemaphorePermit<'_>, Fault> {
+/// Waits for its turn, though not for ever.
+pub(super) async fn slot(slots: &Semaphore, wait_max: Duration) -> Result<SemaphorePermit<'_>, Fault> {
     if let Ok(slot) = slots.try_acquire() {
         return Ok(slot);
     }
@@ -125,17 +126,14 @@ impl Turn<'_> {
 
     /// What the guest said becomes what the gateway says; a failure gets its name.
     fn end<G, T>(
-        self,
+        mut self,
         answer: wasmtime::Result<Result<G, wit::Fault>>,
         convert: impl FnOnce(G, &mut CallLog) -> Result<T, Fault>,
     ) -> Call<T> {
-        let failure = answer.as_ref().err().map(|e| self.store.data().fault(e));
-        let mut log = self.store.into_data().log;
-        let result = match (failure, answer) {
-            (Some(fault), _) => Err(fault),
-            (None, Ok(Ok(given))) => convert(given, &mut log),
-            (None, Ok(Err(fault))) => Err(convert::fault(&fault)),
-            (None, Err(_)) => Err(unavailable("no answer")),
+        let result = match answer {
+            Ok(Ok(given)) => convert(given, &mut self.store.data_mut().log),
+            Ok(Err(fault)) => Err(convert::fault(&fault)),
+            Err(failure) => Err(self.store.data().fault(&failure)),
         };
         let faults = &self.plugin.faults;
         match &result {
@@ -151,6 +149,7 @@ impl Turn<'_> {
                 }
             }
         }
+        let log = self.store.into_data().log;
         Call { result, took: self.began.elapsed(), log: log.lines, log_lines_dropped: log.dropped }
     }
 }

@@ -25,20 +25,20 @@ pub(super) struct Alternative {
     pub(super) signed: Vec<Piece>,
     pub(super) time: Option<Time>,
     pub(super) require: Vec<(Locator, Vec<u8>)>,
-    /// Where the event's id may stand, and whether the signature covers that place.
-    pub(super) id: Vec<(Locator, bool)>,
+    /// Where the event's id may stand.
+    pub(super) id: Vec<Locator>,
     pub(super) id_is_word: bool,
     pub(super) event_type: Vec<Locator>,
     pub(super) challenges: Vec<Challenge>,
     pub(super) covers_body: bool,
-    /// Whether the signature covers the place of the source's own dedup key.
-    pub(super) covers_dedup: bool,
+    /// Whether the signature covers every place that the dedup key may come from.
+    pub(super) covers_key: bool,
 }
 
 pub(super) struct Sig {
     pub(super) at: Vec<Locator>,
-    pub(super) split: Option<String>,
-    pub(super) pair: Option<String>,
+    pub(super) split: Option<char>,
+    pub(super) pair: Option<char>,
     pub(super) take: Vec<String>,
     pub(super) prefix: String,
     /// `None` for tokens, which are compared as they stand.
@@ -62,7 +62,7 @@ pub(super) struct Time {
     /// The variable's index.
     pub(super) var: usize,
     pub(super) unit: Unit,
-    pub(super) tolerance_seconds: u64,
+    pub(super) tolerance_millis: i64,
 }
 
 pub(super) struct Challenge {
@@ -86,8 +86,8 @@ pub(super) struct Passed<'r> {
     pub(super) secret: usize,
     pub(super) skew_seconds: Option<i64>,
     pub(super) values: Values<'r>,
-    /// The event's id, and whether the signature covers it.
-    pub(super) id: Option<(Cow<'r, str>, bool)>,
+    /// The event's id.
+    pub(super) id: Option<Cow<'r, str>>,
 }
 
 impl Unit {
@@ -204,9 +204,9 @@ impl Alternative {
         values: &mut Values<'r>,
     ) -> Result<(), Refusal> {
         let mut take = |item: &'x str| {
-            let signature = match &self.sig.pair {
+            let signature = match self.sig.pair {
                 None => item,
-                Some(pair) => match item.split_once(pair.as_str()) {
+                Some(pair) => match item.split_once(pair) {
                     Some((key, value)) if self.sig.take.iter().any(|take| take == key) => value,
                     Some((key, "")) => return self.beside(key, None, values),
                     Some((key, value)) => return self.beside(key, Some(keep(value)), values),
@@ -225,8 +225,8 @@ impl Alternative {
             }
             Ok(())
         };
-        match self.sig.split.as_deref() {
-            Some(split) => text.split(split).try_for_each(take),
+        match self.sig.split {
+            Some(split) => text.split(split).map(|item| item.trim_matches(' ')).try_for_each(take),
             None => take(text),
         }
     }
@@ -244,7 +244,7 @@ impl Alternative {
     }
 
     fn no_signature(&self) -> String {
-        match (&self.sig.pair, self.sig.prefix.as_str()) {
+        match (self.sig.pair, self.sig.prefix.as_str()) {
             (Some(_), _) => format!("no signature of an accepted version ({})", self.sig.take.join(", ")),
             (None, "") => "no signature in the list".to_owned(),
             (None, prefix) => format!("the signature does not begin with `{prefix}`"),
@@ -264,20 +264,19 @@ impl Alternative {
             Unit::Seconds => now.as_seconds().saturating_mul(1000),
             Unit::Millis | Unit::Rfc3339 => now.as_millis(),
         };
-        let age = i128::from(now) - i128::from(at);
-        let tolerance = i128::from(time.tolerance_seconds) * 1000;
-        let skew = i64::try_from(age.div_euclid(1000)).unwrap_or(if age < 0 { i64::MIN } else { i64::MAX });
+        let age = now.saturating_sub(at);
+        let skew = age.div_euclid(1000);
         let refusal = |code, detail| {
             Err(Refusal { skew_seconds: Some(skew), ..Refusal::new(code, CheckStep::Timestamp, detail) })
         };
-        let window = time.tolerance_seconds;
-        if age > tolerance {
+        let window = time.tolerance_millis / 1000;
+        if age > time.tolerance_millis {
             return refusal(
                 RefusalCode::TimestampTooOld,
                 format!("{name} is {skew} s old, at most {window} s are let in"),
             );
         }
-        if -age > tolerance {
+        if age < -time.tolerance_millis {
             let ahead = skew.unsigned_abs();
             let detail = format!("{name} is {ahead} s ahead of our clock, at most {window} s are let in");
             return refusal(RefusalCode::TimestampTooNew, detail);
@@ -315,8 +314,8 @@ impl Alternative {
         Ok(Passed { secret, skew_seconds, values, id })
     }
 
-    fn event_id<'r>(&self, facts: &Facts<'r>) -> Result<Option<(Cow<'r, str>, bool)>, Refusal> {
-        for (locator, covered) in &self.id {
+    fn event_id<'r>(&self, facts: &Facts<'r>) -> Result<Option<Cow<'r, str>>, Refusal> {
+        for locator in &self.id {
             let place = facts.at(locator);
             if matches!(place, Place::Absent) {
                 continue;
@@ -327,7 +326,7 @@ impl Alternative {
                 return Err(Refusal::malformed(CheckStep::Id, detail));
             }
             if let Some(id) = id.filter(|id| is_readable(id, ID_BYTES_MAX)) {
-                return Ok(Some((id, *covered)));
+                return Ok(Some(id));
             }
         }
         Ok(None)

@@ -69,6 +69,7 @@ impl SourceSpec {
             scheme: self.scheme.clone(),
             pointers: compiler.pointers,
             warnings: compiler.warnings,
+            key_is_covered: alternatives().all(|alternative| alternative.covers_key),
             groups,
             own_headers,
             dedup,

@@ -29,12 +29,25 @@ impl<T> Deref for Verified<T> {
     }
 }
 
-/// What makes a second request the same as a first.
+/// What makes a second request the same as a first. The ledger's rule, in this order, over what is in its window:
+///
+/// 1. `digest` is known: with the same body this is a duplicate of that event, with another body the key was used
+///    again and the first is kept.
+/// 2. `content` is known: the same signed request under another key, a duplicate of that event.
+/// 3. Else the event is new, and both keys are remembered with it.
+///
+/// Only a new event is remembered: a replay must not take a key away from the event that will come with it. Both kinds
+/// are looked up in one set. They never meet there but where they should: the `digest` of a request without a key is
+/// its signed content, and equals the `content` of the same request with one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dedup {
-    /// The first 16 bytes of SHA-256 over tenant, source (or "published") and the dedup key, length-prefixed.
+    /// The first 16 bytes of SHA-256 over tenant, source (or "published") and the dedup key, length-prefixed. The key
+    /// is the event's id or what stands at the source's locator; where there is none, the signed content.
     pub digest: [u8; 16],
-    /// How long the key is remembered, from the acceptance of the first.
+    /// The same over the signed content, where the signature does not cover the key, so that anybody who saw the
+    /// request could send it under another. `None`: the key is covered.
+    pub content: Option<[u8; 16]>,
+    /// How long both are remembered, from the acceptance of the first.
     pub window: Duration,
 }
 

@@ -27,8 +27,10 @@ const WORDS: [&str; 7] = ["signature", "token", "secret", "api-key", "apikey", "
 /// The headers to keep. `own` are those that the scheme reads its signatures from.
 pub(super) fn end_to_end(headers: &HeaderMap, own: &[HeaderName]) -> Vec<(HeaderName, HeaderValue)> {
     let mut kept = Vec::with_capacity(headers.len());
+    let names_hops = headers.contains_key(header::CONNECTION);
     for (name, value) in headers {
-        if !own.contains(name) && !is_dropped(name) && !is_named_by_connection(headers, name) {
+        let dropped = own.contains(name) || is_dropped(name) || names_hops && is_named_by_connection(headers, name);
+        if !dropped {
             kept.push((name.clone(), value.clone()));
         }
     }

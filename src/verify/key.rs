@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD, URL_SAFE_NO_PAD};
+use hmac::digest::{CtOutput, Output};
 use hmac::{Hmac, KeyInit as _, Mac};
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
@@ -93,14 +94,7 @@ impl Encoding {
         let mut candidate = [0; SIGNATURE_BYTES_MAX];
         let text = text.as_bytes();
         match self {
-            Encoding::Hex => {
-                if text.len() != 2 * length {
-                    return None;
-                }
-                for (byte, pair) in candidate.iter_mut().zip(text.chunks_exact(2)) {
-                    *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
-                }
-            }
+            Encoding::Hex => hex(text, length, &mut candidate)?,
             Encoding::Base64 => base64(&STANDARD, text, length, length.div_ceil(3) * 4, &mut candidate)?,
             Encoding::Base64Url => base64(&URL_SAFE_NO_PAD, text, length, (length * 4).div_ceil(3), &mut candidate)?,
         }
@@ -108,12 +102,29 @@ impl Encoding {
     }
 }
 
-fn hex_digit(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+/// The value of each lower-case digit; `0xff` for what is none.
+const HEX_DIGITS: [u8; 256] = {
+    let mut digits = [0xff; 256];
+    let mut value = 0;
+    while value < 16 {
+        digits[b"0123456789abcdef"[value as usize] as usize] = value;
+        value += 1;
     }
+    digits
+};
+
+fn hex(text: &[u8], length: usize, out: &mut Candidate) -> Option<()> {
+    if text.len() != 2 * length {
+        return None;
+    }
+    let mut wrong = 0;
+    for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
+        let (high, low) = (HEX_DIGITS[usize::from(pair[0])], HEX_DIGITS[usize::from(pair[1])]);
+        wrong |= high | low;
+        *byte = high << 4 | low;
+    }
+    // A digit's value has no bit above the fourth.
+    (wrong < 16).then_some(())
 }
 
 fn base64(engine: &GeneralPurpose, text: &[u8], length: usize, symbols: usize, out: &mut Candidate) -> Option<()> {
@@ -222,11 +233,14 @@ impl Key {
     /// Whether one of the candidates is this key's signature of `parts`. All are compared, whatever the first says.
     pub(super) fn matches(&self, parts: &[&[u8]], candidates: &[Candidate]) -> bool {
         match self {
-            Key::HmacSha1(keyed) => any(&mac(keyed, parts), candidates),
-            Key::HmacSha256(keyed) => any(&mac(keyed, parts), candidates),
-            Key::HmacSha384(keyed) => any(&mac(keyed, parts), candidates),
-            Key::HmacSha512(keyed) => any(&mac(keyed, parts), candidates),
-            Key::Token { digest, .. } => any(digest, candidates),
+            Key::HmacSha1(keyed) => made(keyed, parts, candidates),
+            Key::HmacSha256(keyed) => made(keyed, parts, candidates),
+            Key::HmacSha384(keyed) => made(keyed, parts, candidates),
+            Key::HmacSha512(keyed) => made(keyed, parts, candidates),
+            Key::Token { digest, .. } => {
+                let hit = |hit: Choice, candidate: &Candidate| hit | candidate[..digest.len()].ct_eq(digest);
+                candidates.iter().fold(Choice::from(0), hit).into()
+            }
             Key::Ed25519 { public, .. } => {
                 // Ed25519 reads its message twice, so it has to be in one piece.
                 let joined;
@@ -245,10 +259,10 @@ impl Key {
     /// The text of this key's signature of `parts`. `None`: a public key signs nothing.
     pub(super) fn sign(&self, parts: &[&[u8]], encoding: Option<Encoding>) -> Option<Zeroizing<String>> {
         let bytes: SmallVec<[u8; SIGNATURE_BYTES_MAX]> = match self {
-            Key::HmacSha1(keyed) => SmallVec::from_slice(&mac(keyed, parts)),
-            Key::HmacSha256(keyed) => SmallVec::from_slice(&mac(keyed, parts)),
-            Key::HmacSha384(keyed) => SmallVec::from_slice(&mac(keyed, parts)),
-            Key::HmacSha512(keyed) => SmallVec::from_slice(&mac(keyed, parts)),
+            Key::HmacSha1(keyed) => SmallVec::from_slice(mac(keyed, parts).as_bytes()),
+            Key::HmacSha256(keyed) => SmallVec::from_slice(mac(keyed, parts).as_bytes()),
+            Key::HmacSha384(keyed) => SmallVec::from_slice(mac(keyed, parts).as_bytes()),
+            Key::HmacSha512(keyed) => SmallVec::from_slice(mac(keyed, parts).as_bytes()),
             Key::Ed25519 { pair, .. } => SmallVec::from_slice(pair.as_ref()?.sign(&parts.concat()).as_ref()),
             Key::Token { text, .. } => return String::from_utf8(text.to_vec()).ok().map(Zeroizing::new),
         };
@@ -256,17 +270,22 @@ impl Key {
     }
 }
 
-fn mac<M: Mac + Clone>(keyed: &M, parts: &[&[u8]]) -> hmac::digest::Output<M> {
+fn mac<M: Mac + Clone>(keyed: &M, parts: &[&[u8]]) -> CtOutput<M> {
     let mut mac = keyed.clone();
     for part in parts {
         mac.update(part);
     }
-    mac.finalize().into_bytes()
+    mac.finalize()
 }
 
-fn any(tag: &[u8], candidates: &[Candidate]) -> bool {
-    let hit = |hit: Choice, candidate: &Candidate| hit | candidate[..tag.len()].ct_eq(tag);
-    candidates.iter().fold(Choice::from(0), hit).into()
+/// Whether one of the candidates is the code of `parts`. The comparison takes the same time wherever they differ.
+fn made<M: Mac + Clone>(keyed: &M, parts: &[&[u8]], candidates: &[Candidate]) -> bool {
+    let tag = mac(keyed, parts);
+    let length = tag.as_bytes().len();
+    let same = |candidate: &Candidate| {
+        Output::<M>::try_from(&candidate[..length]).is_ok_and(|bytes| tag == CtOutput::new(bytes))
+    };
+    candidates.iter().fold(false, |hit, candidate| same(candidate) | hit)
 }
 
 #[cfg(test)]

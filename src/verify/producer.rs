@@ -29,10 +29,12 @@ impl Grant {
     /// The event of a publication under this grant.
     pub fn event(&self, publication: Publication, window: Duration, now: Timestamp) -> Verified<Event> {
         let digest = sha2::Sha256::digest(&publication.body);
-        let dedup = publication
-            .key
-            .as_ref()
-            .map(|key| Dedup { digest: dedup_digest(self.tenant.as_str(), "", &[key.as_bytes()]), window });
+        let dedup = publication.key.as_ref().map(|key| Dedup {
+            digest: dedup_digest(self.tenant.as_str(), "", &[key.as_bytes()]),
+            // The caller's token vouches for the key as for the rest.
+            content: None,
+            window,
+        });
         let content_type = publication.content_type;
         let headers = HeaderValue::from_str(&content_type)
             .map(|value| (HeaderName::from_static("content-type"), value))

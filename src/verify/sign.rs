@@ -61,7 +61,7 @@ impl Source {
             .iter()
             .find_map(header)
             .ok_or_else(|| SignError::NotAHeader(sig.at.first().map(Locator::to_string).unwrap_or_default()))?;
-        let id_headers: Vec<&HeaderName> = alternative.id.iter().filter_map(|(at, _)| header(at)).collect();
+        let id_headers: Vec<&HeaderName> = alternative.id.iter().filter_map(header).collect();
         if alternative.id_is_word && !id_headers.is_empty() && !is_word(sign.id) {
             return Err(SignError::BadId(sign.id.to_owned()));
         }
@@ -97,7 +97,7 @@ impl Source {
         let parts = template::parts(&alternative.signed, request, &values);
         let signatures = alternative.keys.iter().filter_map(|(_, key)| key.sign(&parts, sig.encoding));
         let mut items: Vec<String> = signatures
-            .map(|signature| match (&sig.pair, sig.take.first()) {
+            .map(|signature| match (sig.pair, sig.take.first()) {
                 (Some(pair), Some(version)) => format!("{version}{pair}{}{}", sig.prefix, *signature),
                 (Some(_), None) | (None, _) => format!("{}{}", sig.prefix, *signature),
             })
@@ -105,18 +105,17 @@ impl Source {
         if items.is_empty() {
             return Err(SignError::NoSigningKey);
         }
-        let Some(split) = &sig.split else {
+        let Some(split) = sig.split else {
             return Ok(finish(alternative, sign, at, items.swap_remove(0), headers));
         };
         let beside = alternative.vars.iter().zip(&values).filter_map(|(var, value)| match (&var.locator, value) {
             (Locator::Sig(key), Some(value)) => {
-                let pair = sig.pair.as_deref().unwrap_or_default();
-                Some(format!("{key}{pair}{}", String::from_utf8_lossy(value)))
+                sig.pair.map(|pair| format!("{key}{pair}{}", String::from_utf8_lossy(value)))
             }
             _ => None,
         });
         let list: Vec<String> = beside.chain(items).collect();
-        Ok(finish(alternative, sign, at, list.join(split), headers))
+        Ok(finish(alternative, sign, at, list.join(split.encode_utf8(&mut [0; 4])), headers))
     }
 }
 
@@ -134,7 +133,7 @@ fn finish(
         .require
         .iter()
         .filter_map(|(at, literal)| header(at).map(|name| (name, String::from_utf8_lossy(literal).into_owned())));
-    let id = alternative.id.first().and_then(|(at, _)| header(at)).map(|name| (name, sign.id.to_owned()));
+    let id = alternative.id.first().and_then(header).map(|name| (name, sign.id.to_owned()));
     let event_type = alternative.event_type.first().and_then(header).zip(sign.event_type.map(str::to_owned));
     for (name, value) in required.chain(id).chain(event_type) {
         if !all.iter().any(|(known, _)| known == name.as_str()) {

@@ -8,7 +8,7 @@ use super::locator::{Facts, Locator};
 use super::pointer::Pointer;
 use super::producer::{dedup_digest, truncated};
 use super::refusal::{CheckStep, Refusal};
-use super::template::{self, Parts, Piece};
+use super::template::{self, Piece};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
 use bytes::Bytes;
@@ -74,6 +74,9 @@ pub struct Source {
     pub(super) pointers: Vec<Pointer>,
     pub(super) own_headers: Vec<HeaderName>,
     pub(super) dedup: DedupRule,
+    /// Whether the signature covers the dedup key, whichever alternative a request goes to: a header that is not
+    /// signed may choose between them.
+    pub(super) key_is_covered: bool,
     pub(super) dedup_window: Duration,
     pub(super) warnings: Vec<String>,
 }
@@ -153,7 +156,7 @@ impl Source {
                     format!("secret {} of {secrets} made a signature of these bytes", passed.secret + 1)
                 }
                 (CheckStep::Match, _, None) => "a secret made a signature of these bytes".to_owned(),
-                (CheckStep::Id, _, Some(Passed { id: Some((id, _)), .. })) => format!("the event's id is {id}"),
+                (CheckStep::Id, _, Some(Passed { id: Some(id), .. })) => format!("the event's id is {id}"),
                 (CheckStep::Id, ..) => "the request names no event id".to_owned(),
             };
             steps.push(Step { name, ok: true, detail });
@@ -193,7 +196,7 @@ impl Source {
             headers: end_to_end(request.headers, &self.own_headers),
             body: request.body.clone(),
             key: None,
-            provider_id: passed.id.as_ref().map(|(id, _)| id.clone().into_owned()),
+            provider_id: passed.id.as_ref().map(|id| id.clone().into_owned()),
             dedup: self.dedup(alternative, passed, facts, &body_digest),
             body_digest,
             received_at: request.received_at,
@@ -203,13 +206,7 @@ impl Source {
         }
     }
 
-    /// The dedup key, which never rests alone on what the signature does not cover:
-    ///
-    /// - an id that is covered: the id;
-    /// - one that is not: the id and the signed content but for its timestamp, so that a repetition by the provider
-    ///   (signed anew) is still one, and an id cannot be taken for other content;
-    /// - none: the signed content with its timestamp, so that a request that is played back is no new event. A token
-    ///   signs nothing, and who holds it can write anything: without an id there is no key.
+    /// The key, and beside it the signed content where somebody else could have chosen the key.
     fn dedup(
         &self,
         alternative: &Alternative,
@@ -217,41 +214,50 @@ impl Source {
         facts: &Facts<'_>,
         body_digest: &[u8; 16],
     ) -> Option<Dedup> {
-        let token = alternative.algorithm == Algorithm::Equal;
-        let own;
-        let id = match &self.dedup {
+        let at;
+        let key = match &self.dedup {
             DedupRule::Never => return None,
-            DedupRule::Body => Some((&b"body"[..], &body_digest[..], token || alternative.covers_body)),
-            DedupRule::Scheme => passed.id.as_ref().map(|(id, covered)| (&b"id"[..], id.as_bytes(), *covered)),
-            DedupRule::At(at) => {
-                own = facts.text_at(at);
-                own.as_ref().map(|id| (&b"id"[..], id.as_bytes(), alternative.covers_dedup))
+            DedupRule::Body => Some((&b"body"[..], &body_digest[..])),
+            DedupRule::Scheme => passed.id.as_ref().map(|id| (&b"id"[..], id.as_bytes())),
+            DedupRule::At(locator) => {
+                at = facts.text_at(locator);
+                at.as_ref().map(|id| (&b"id"[..], id.as_bytes()))
             }
         };
-        let timestamp = alternative.time.as_ref().map(|time| Piece::Var(time.var));
-        let content = |with_timestamp: bool| {
-            // The body goes in as its digest.
-            let keep = |piece: &Piece| *piece != Piece::Body && (with_timestamp || Some(piece) != timestamp.as_ref());
-            let mut parts = template::parts_where(&alternative.signed, facts.request, &passed.values, keep);
-            parts.extend(alternative.covers_body.then_some(&body_digest[..]));
-            parts
+        let digest = |kind: &[u8], value: &[u8]| {
+            let (tenant, source) = (self.tenant.as_str(), self.name.as_str());
+            dedup_digest(tenant, source, &[kind, value])
         };
-        let mut parts = Parts::new();
-        match id {
-            Some((kind, id, true)) => parts.extend([kind, id]),
-            Some((kind, id, false)) => {
-                parts.extend([kind, id]);
-                parts.extend(content(false));
+        let content = || digest(b"content", &signed_digest(alternative, passed, facts, body_digest));
+        // A token signs nothing, and who holds it can write anything.
+        let signs = alternative.algorithm != Algorithm::Equal;
+        let window = self.dedup_window;
+        match key {
+            Some((kind, key)) => {
+                let content = (signs && !self.key_is_covered).then(content);
+                Some(Dedup { digest: digest(kind, key), content, window })
             }
-            None if token => return None,
-            None => {
-                parts.push(b"content");
-                parts.extend(content(true));
-            }
+            None => signs.then(|| Dedup { digest: content(), content: None, window }),
         }
-        let digest = dedup_digest(self.tenant.as_str(), self.name.as_str(), &parts);
-        Some(Dedup { digest, window: self.dedup_window })
     }
+}
+
+/// The first half of SHA-256 over the signed bytes: not over their pieces, since the signature does not say where one
+/// ends and the next begins.
+fn signed_digest(
+    alternative: &Alternative,
+    passed: &Passed<'_>,
+    facts: &Facts<'_>,
+    body_digest: &[u8; 16],
+) -> [u8; 16] {
+    if alternative.signed == [Piece::Body] {
+        return *body_digest;
+    }
+    let mut hash = sha2::Sha256::new();
+    for part in template::parts(&alternative.signed, facts.request, &passed.values) {
+        hash.update(part);
+    }
+    truncated(hash.finalize().into())
 }
 
 /// The answer, where the request is this challenge.

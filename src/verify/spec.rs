@@ -66,9 +66,9 @@ pub struct SchemeSpec {
 pub struct SigSpec {
     /// Locators; any of them may carry a signature.
     pub at: Vec<String>,
-    /// Between the items of a list.
+    /// The character between the items of a list; spaces around items do not count.
     pub split: Option<String>,
-    /// Between an item's name and its value.
+    /// The character between an item's name and its value.
     pub pair: Option<String>,
     /// Names of the items that are signatures.
     pub take: Vec<String>,

@@ -84,24 +84,14 @@ pub(super) fn parse(text: &str, resolve: &mut dyn FnMut(&str) -> Result<Piece, S
 
 /// Renders `pieces` for one request.
 pub(super) fn parts<'a>(pieces: &'a [Piece], request: Request<'a>, values: &'a Values<'_>) -> Parts<'a> {
-    parts_where(pieces, request, values, |_| true)
-}
-
-/// Renders those of `pieces` that are to be kept.
-pub(super) fn parts_where<'a>(
-    pieces: &'a [Piece],
-    request: Request<'a>,
-    values: &'a Values<'_>,
-    keep: impl Fn(&Piece) -> bool,
-) -> Parts<'a> {
     let mut parts = Parts::new();
     for piece in pieces {
         if let Piece::Group(group) = piece {
             let absent = |i: usize| values.get(i).is_none_or(Option::is_none);
             if !variables(group).any(absent) {
-                parts.extend(group.iter().filter(|piece| keep(piece)).filter_map(|piece| part(piece, request, values)));
+                parts.extend(group.iter().filter_map(|piece| part(piece, request, values)));
             }
-        } else if keep(piece) {
+        } else {
             parts.extend(part(piece, request, values));
         }
     }

@@ -150,7 +150,7 @@ fn a_source_of_the_configuration_signs_and_verifies() {
     for (head, flags, exit) in [
         ("POST /in/acme/url HTTP/1.1", &[][..], 0),
         ("POST https://hooks.example.com/in/acme/url HTTP/1.1", &[], 0),
-        ("POST /in/acme/url HTTP/1.1\nHost: hooks.example.com", &[], 0),
+        ("POST /in/acme/url HTTP/1.1\nHost: internal.example", &[], 0),
         ("POST /in/acme/else HTTP/1.1", &[], 8),
         ("POST /else HTTP/1.1", &["--url=https://hooks.example.com/in/acme/url"], 0),
     ] {
@@ -158,6 +158,10 @@ fn a_source_of_the_configuration_signs_and_verifies() {
         let ran = configured(&config, &[&["verify", "--source=acme/url", "--request", &file], flags].concat());
         assert_eq!(code(&ran), exit, "{head}: {}{}", out(&ran), err(&ran));
     }
+    let config = files.write("h.toml", CONFIG.replace("public_url", "# public_url"));
+    let file = request("POST /in/acme/url HTTP/1.1");
+    let ran = configured(&config, &["verify", "--source=acme/url", "--request", &file]);
+    assert!(code(&ran) == 2 && err(&ran).contains("no host"), "{}", err(&ran));
 }
 
 #[test]

@@ -122,6 +122,22 @@ async fn heads_are_bounded() {
 }
 
 #[tokio::test]
+async fn sizes_are_settings() {
+    let limits = Limits { head_bytes_max: 300, headers_max: 5, uri_bytes_max: 30, ..Limits::default() };
+    let front = front(Settings::default(), limits).await;
+    for (place, headers, status) in [
+        (PLACE.to_owned(), "x: y\r\n".repeat(3), 200),
+        (PLACE.to_owned(), "x: y\r\n".repeat(4), 431),
+        (PLACE.to_owned(), format!("x: {}\r\n", "y".repeat(300)), 431),
+        (format!("{PLACE}?{}", "a".repeat(14)), String::new(), 200),
+        (format!("{PLACE}?{}", "a".repeat(15)), String::new(), 414),
+    ] {
+        let reply = ask(front.address, post(&place, &headers, "x")).await;
+        assert_eq!(reply.status, status, "{place} {headers}");
+    }
+}
+
+#[tokio::test]
 async fn slow_heads_and_bodies_end_in_time() {
     let short = Duration::from_millis(50);
     let limits = Limits { head_timeout: short, body_timeout: short, ..Limits::default() };
@@ -145,6 +161,23 @@ async fn slow_heads_and_bodies_end_in_time() {
         assert!(body.is_closed().await);
     }
     assert_eq!(front.stored(), 1);
+}
+
+#[tokio::test]
+async fn many_half_heads_hold_nobody_up() {
+    let limits = Limits { head_timeout: Duration::from_millis(500), ..Limits::default() };
+    let front = front(Settings::default(), limits).await;
+    let mut halves = Vec::new();
+    for _ in 0..150 {
+        let mut half = Peer::connect(front.address).await;
+        half.send("POST /in/acme/github HTTP/1.1\r\nhost").await;
+        halves.push(half);
+    }
+    assert_eq!(ask(front.address, post(PLACE, "", "x")).await.status, 200);
+    for mut half in halves {
+        assert_eq!(half.reply().await.unwrap().code(), "head_timeout");
+        assert!(half.is_closed().await);
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use hookgate::ingress::{Ingress, Inlet, Routes, Settings, Verifier};
 use hookgate::ledger::{EndpointCaps, EndpointKey, LedgerError, Slots, SourceKey, TenantKey};
 use hookgate::secret::Secret;
 use hookgate::verify::{Admission, ChallengeAnswer, CheckStep, Refusal, RefusalCode, Request};
-use hookgate::verify::{Grant, Publication};
+use hookgate::verify::{Grant, Publication, SignRequest, Source, SourceSpec};
 use http::{HeaderValue, Method, StatusCode};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -91,10 +91,24 @@ pub fn routes() -> Routes {
         ])
     };
     let slow = inlet((1, "acme"), (3, "slow")).with_rate(Duration::from_secs(90), NonZeroU32::new(2).unwrap());
-    [inlet((1, "acme"), (1, "github")), inlet((2, "globex"), (2, "stripe")), slow].into_iter().collect()
+    let signed = Inlet::new(
+        (TenantKey(1), name("acme")),
+        (SourceKey(4), name("signed")),
+        "github",
+        Arc::new(github()),
+        BODY_BYTES_MAX,
+    );
+    [inlet((1, "acme"), (1, "github")), inlet((2, "globex"), (2, "stripe")), slow, signed].into_iter().collect()
+}
+
+/// A real source, whose scheme does not sign the event's id.
+fn github() -> Source {
+    let spec = SourceSpec { scheme: "github".to_owned(), ..SourceSpec::default() };
+    spec.compile(&name("acme"), &name("signed"), vec![Secret::new("a-secret-for-tests")]).unwrap()
 }
 
 pub async fn front(settings: Settings, limits: Limits) -> Front {
+    let _ = (crate::office::metrics(), logged());
     let ledger = Arc::new(FakeLedger::default());
     let slots = Arc::new(Slots::new(Arc::default()));
     let caps = |endpoint| EndpointCaps {
@@ -169,6 +183,30 @@ async fn a_repetition_is_answered_with_the_first_event() {
     assert_problem(&other, 409, "key_reused");
     assert_eq!(other.json()["event"], first.json()["event"]);
     assert_eq!(front.stored(), 1);
+}
+
+#[tokio::test]
+async fn an_unsigned_id_opens_no_door_to_a_replay() {
+    let front = plain().await;
+    let send = async |id: &str, body: &'static str| {
+        let bytes = Bytes::from_static(body.as_bytes());
+        let sign =
+            SignRequest { id, event_type: None, timestamp: SystemClock.now(), url: "https://a.test/", body: &bytes };
+        let headers = github().sign(sign).unwrap();
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        ask(front.address, post("/in/acme/signed", &headers, body)).await
+    };
+    let first = send("d-1", "one").await;
+    assert_eq!(first.json()["duplicate"], false);
+    for id in ["d-1", "d-2"] {
+        let again = send(id, "one").await;
+        assert_eq!((again.status, &again.json()["duplicate"]), (200, &true.into()), "{id}");
+        assert_eq!(again.json()["event"], first.json()["event"]);
+    }
+    assert_problem(&send("d-1", "two").await, 409, "key_reused");
+    // The replay has not taken the id that it came under.
+    assert_eq!(send("d-2", "two").await.json()["duplicate"], false);
+    assert_eq!(front.stored(), 2);
 }
 
 #[tokio::test]
@@ -278,6 +316,10 @@ async fn a_ledger_that_cannot_commit_gives_503() {
 #[tokio::test]
 async fn bodies_together_stay_within_their_budget() {
     let front = front(Settings { in_flight_bytes_max: 1_500 }, Limits::default()).await;
+    // A promise takes no share of it.
+    let mut promising = Peer::connect(front.address).await;
+    promising.send("POST /in/acme/github HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nx").await;
+    assert_eq!(ask(front.address, post("/in/acme/github", "", &"x".repeat(1_000))).await.status, 200);
     let held = front.ledger.hold.write().await;
     let mut first = Peer::connect(front.address).await;
     first.send(post("/in/acme/github", "", &"x".repeat(1_000))).await;
@@ -304,14 +346,14 @@ async fn bodies_together_stay_within_their_budget() {
 async fn other_methods_are_for_handshakes() {
     let front = plain().await;
     for method in ["GET", "OPTIONS", "HEAD", "PUT", "DELETE", "PATCH", "BREW"] {
-        let reply = {
-            let mut peer = Peer::connect(front.address).await;
-            peer.send(format!("{method} /in/acme/github HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")).await;
-            if method == "HEAD" {
-                continue;
-            }
-            peer.reply().await.unwrap()
-        };
+        let mut peer = Peer::connect(front.address).await;
+        peer.send(format!("{method} /in/acme/github HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")).await;
+        if method == "HEAD" {
+            let all = peer.rest().await;
+            assert!(all.starts_with("HTTP/1.1 405") && all.ends_with("\r\n\r\n"), "{all}");
+            continue;
+        }
+        let reply = peer.reply().await.unwrap();
         assert_problem(&reply, 405, "method_not_allowed");
         assert_eq!(reply.header("allow"), Some("POST"), "{method}");
     }
@@ -360,4 +402,66 @@ async fn a_sender_who_leaves_stores_nothing() {
     front.stop.cancel();
     front.served.await.unwrap();
     assert_eq!(front.ledger.stored.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_body_is_asked_for_when_the_sender_waits_to_be_asked() {
+    let front = plain().await;
+    let mut peer = Peer::connect(front.address).await;
+    peer.send("POST /in/acme/github HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n").await;
+    assert_eq!(peer.reply().await.unwrap().status, 100);
+    peer.send("hi").await;
+    assert_eq!(peer.reply().await.unwrap().status, 200);
+}
+
+/// Everything this process logs.
+fn logged() -> &'static std::sync::Mutex<Vec<u8>> {
+    static LOG: std::sync::OnceLock<std::sync::Mutex<Vec<u8>>> = std::sync::OnceLock::new();
+    LOG.get_or_init(|| {
+        let logger = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Page).finish();
+        tracing::subscriber::set_global_default(logger).unwrap();
+        std::sync::Mutex::default()
+    })
+}
+
+struct Page;
+
+impl std::io::Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        logged().lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn refusals_are_counted_and_logged_by_kind_alone() {
+    let metrics = crate::office::metrics();
+    let count = |scheme: &str, result: &str| -> u64 {
+        let text = metrics.render(&hookgate::ledger::Gauges::default(), SystemClock.now());
+        let series = format!("hookgate_ingress_requests_total{{scheme=\"{scheme}\",result=\"{result}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |n| n.parse().unwrap())
+    };
+    let front = plain().await;
+    let cases = [
+        (
+            "/in/acme/github?hidden-query",
+            "x-refuse: untrusted_key_url\r\nx-s: hidden-header\r\n",
+            "obedient",
+            "untrusted_key_url",
+        ),
+        ("/in/hidden-tenant/github", "", "none", "unknown_source"),
+        ("/in/acme/github", "", "obedient", "accepted"),
+    ];
+    for (place, headers, scheme, result) in cases {
+        let before = count(scheme, result);
+        ask(front.address, post(place, headers, "hidden-body")).await;
+        assert!(count(scheme, result) > before, "{result}");
+    }
+    let log = String::from_utf8(logged().lock().unwrap().clone()).unwrap();
+    assert!(log.contains("tenant=acme source=github result=\"untrusted_key_url\""), "{log}");
+    assert!(log.contains("result=\"unknown_source\""), "{log}");
+    assert!(!log.contains("hidden"), "{log}");
 }

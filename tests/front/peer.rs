@@ -83,6 +83,12 @@ impl Peer {
         matches!(self.stream.read_buf(&mut self.buffer).await, Ok(1..))
     }
 
+    /// Everything up to the end of the connection.
+    pub async fn rest(&mut self) -> String {
+        while tokio::time::timeout(PATIENCE, self.fill()).await.expect("no end") {}
+        String::from_utf8(std::mem::take(&mut self.buffer)).unwrap()
+    }
+
     /// Whether the server closes, without another answer.
     pub async fn is_closed(&mut self) -> bool {
         self.reply().await.is_none()

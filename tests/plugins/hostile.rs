@@ -66,6 +66,15 @@ async fn each_attack_is_a_fault_of_its_kind() {
         ("no such verdict", store8(20, 3), Trap),
         ("no such option", store8(24, 2), Trap),
         ("1.5 MiB of reference", reference(65536, 0x18_0000), OutputTooLarge),
+        (
+            "24 MiB of reference",
+            guests::classify_runs(&format!(
+                "(drop (memory.grow (i32.const 448)))
+                 (i32.store8 (i32.const 24) (i32.const 1)) (i32.store (i32.const 28) (i32.const 65536))
+                 (i32.store (i32.const 32) (i32.const 0x1800000)) {OK}"
+            )),
+            OutputTooLarge,
+        ),
         ("100,000 headers", headers(100_000), OutputTooLarge),
         ("1.5 MiB in one log line", logs(0, 65536, 0x18_0000), OutputTooLarge),
         ("a log line out of bounds", logs(0, 0x7fff_0000, 16), Trap),
@@ -309,4 +318,31 @@ async fn a_call_that_is_dropped_gives_its_slot_back() {
         assert!(tokio::time::timeout(Duration::from_millis(5), call).await.is_err());
     }
     still_serves(&host).await;
+}
+
+#[test]
+fn calls_and_faults_are_counted() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let host = host();
+            let plugin = load(&host, &guests::classify_runs("unreachable")).await;
+            fault(&plugin).await;
+            let plugin = load(&host, &guests::transform_skips("no")).await;
+            let large = transform(&plugin, "{}", vec![0; (256 << 10) + 1]).await.result.unwrap_err();
+            assert_eq!(large.kind, FaultKind::InputTooLarge);
+        });
+    });
+    let text = metrics.render();
+    // The trial calls at load count, too.
+    for line in [
+        "hookgate_plugin_faults_total{kind=\"trap\"} 2",
+        "hookgate_plugin_faults_total{kind=\"input_too_large\"} 1",
+        "hookgate_plugin_call_seconds_count{call=\"classify\"} 2",
+        "hookgate_plugin_call_seconds_count{call=\"transform\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
 }

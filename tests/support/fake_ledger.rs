@@ -19,6 +19,9 @@ impl Entropy for Fixed {
     }
 }
 
+/// The first event with a dedup key, and its body's digest.
+type First = (EventId, [u8; 16]);
+
 /// What was accepted, with the endpoints it goes to and whether each came with a slot.
 pub struct Stored {
     pub id: EventId,
@@ -32,7 +35,8 @@ pub struct Stored {
 pub struct FakeLedger {
     mint: Mint,
     pub stored: Mutex<Vec<Stored>>,
-    dedup: Mutex<HashMap<[u8; 16], (EventId, [u8; 16])>>,
+    /// Keys and contents.
+    dedup: Mutex<HashMap<[u8; 16], First>>,
     /// What the next verbs answer instead.
     pub fault: Mutex<Option<LedgerError>>,
     /// While this is held, `accept` waits.
@@ -63,10 +67,10 @@ impl FakeLedger {
         rows.iter().find(|(owner, row)| *owner == tenant && row.delivery.id == id).map(|(_, row)| row.clone())
     }
 
-    fn set_state(&self, id: DeliveryId, state: DeliveryState, note: Option<String>) {
+    fn set_state(&self, id: DeliveryId, state: DeliveryState, note: Option<&str>) {
         for (_, row) in self.rows.lock().unwrap().iter_mut().filter(|(_, row)| row.delivery.id == id) {
             row.delivery.state = state;
-            row.delivery.note.clone_from(&note);
+            row.delivery.note = note.map(str::to_owned);
         }
     }
 }
@@ -90,7 +94,12 @@ impl Queue for FakeLedger {
                 let same = *body == event.body_digest;
                 return Ok(if same { Accepted::Duplicate(*first) } else { Accepted::KeyReused(*first) });
             }
-            known.insert(dedup.digest, (id, event.body_digest));
+            if let Some((first, _)) = dedup.content.and_then(|content| known.get(&content)) {
+                return Ok(Accepted::Duplicate(*first));
+            }
+            for digest in [Some(dedup.digest), dedup.content].into_iter().flatten() {
+                known.insert(digest, (id, event.body_digest));
+            }
         }
         let deliveries = accept.deliveries.iter().map(|d| (d.endpoint, d.slot.is_some())).collect();
         let (tenant, source) = (accept.tenant, accept.source);
@@ -227,7 +236,7 @@ impl Operations for FakeLedger {
             return Ok(Redriven::NotDead(row.delivery.state));
         }
         *self.redriven_with.lock().unwrap() = Some(redrive.payload);
-        self.set_state(redrive.delivery, DeliveryState::Pending, redrive.note);
+        self.set_state(redrive.delivery, DeliveryState::Pending, redrive.note.as_deref());
         Ok(Redriven::Done { generation: 2, revision: 1 })
     }
 
@@ -256,7 +265,7 @@ impl Operations for FakeLedger {
             None => Resolved::NotFound,
             Some(DeliveryState::Dead) => {
                 let note = format!("{}: {}", how.as_str(), note.unwrap_or_default());
-                self.set_state(id, DeliveryState::Resolved, Some(note));
+                self.set_state(id, DeliveryState::Resolved, Some(&note));
                 Resolved::Done
             }
             Some(other) => Resolved::NotDead(other),

@@ -63,6 +63,8 @@ impl Gateway {
         writeln!(text, "ledger = \"sqlite:{}\"", dir.path().join("data/ledger.db").display()).unwrap();
         writeln!(text, "{extra}\n[egress]\nallow = [\"127.0.0.1/32\"]\n{tenants}").unwrap();
         std::fs::write(dir.path().join("hookgate.toml"), text).unwrap();
+        // Whoever was first has installed it.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
         Gateway { dir, ingress, admin, child: None, env: Vec::new(), http }
     }

@@ -1,6 +1,6 @@
 //! The fields of one alternative: each gets its meaning, or a problem that names it.
 
-use super::Compiler;
+use super::{Compiler, TOLERANCE_SECONDS_MAX};
 use crate::verify::check::{Alternative, Challenge, Sig, Time, Unit, Var};
 use crate::verify::key::{Algorithm, Encoding};
 use crate::verify::locator::Locator;
@@ -50,13 +50,19 @@ impl Compiler {
         }
         let (algorithm, signed) = (algorithm?, signed?);
         let covered = |at: &Locator| algorithm == Algorithm::Equal || covers(&signed, &vars, at);
-        let id = id.into_iter().map(|at| (covered(&at), at)).map(|(covered, at)| (at, covered)).collect();
-        let covers_dedup = if let DedupRule::At(at) = dedup { covered(at) } else { true };
+        let covers_body = signed.contains(&Piece::Body);
+        let covers_key = match dedup {
+            // Without a place the key is the signed content, and the same request may have an id elsewhere.
+            DedupRule::Scheme => !id.is_empty() && id.iter().all(covered),
+            DedupRule::At(at) => covered(at),
+            DedupRule::Body => algorithm == Algorithm::Equal || covers_body,
+            DedupRule::Never => true,
+        };
         Some(Alternative {
             algorithm,
             keys: Vec::new(),
             sig: sig?,
-            covers_body: signed.contains(&Piece::Body),
+            covers_body,
             require: require.into_iter().map(|(at, literal)| (at, literal.into_bytes())).collect(),
             vars,
             signed,
@@ -65,7 +71,7 @@ impl Compiler {
             id_is_word,
             event_type,
             challenges,
-            covers_dedup,
+            covers_key,
         })
     }
 
@@ -78,11 +84,8 @@ impl Compiler {
             self.problem("sig.at", "is missing: say where the signature stands, such as `[\"header:X-Signature\"]`");
         }
         let at = self.locators("sig.at", &spec.at);
-        for (field, text) in [("sig.split", &spec.split), ("sig.pair", &spec.pair)] {
-            if text.as_ref().is_some_and(String::is_empty) {
-                self.problem(field, "is empty: write the separator, or remove the field");
-            }
-        }
+        let split = self.separator("sig.split", spec.split.as_deref());
+        let pair = self.separator("sig.pair", spec.pair.as_deref());
         if spec.pair.is_some() && spec.take.is_empty() {
             self.problem("sig.take", "is missing: with `pair`, name the items that are signatures, such as `[\"v1\"]`");
         }
@@ -107,12 +110,23 @@ impl Compiler {
         };
         Some(Sig {
             at,
-            split: spec.split.clone(),
-            pair: spec.pair.clone(),
+            split,
+            pair,
             take: spec.take.clone(),
             prefix: spec.prefix.clone().unwrap_or_default(),
             encoding,
         })
+    }
+
+    fn separator(&mut self, field: &str, text: Option<&str>) -> Option<char> {
+        let mut chars = text?.chars();
+        match (chars.next(), chars.next()) {
+            (Some(one), None) if one.is_ascii() => Some(one),
+            _ => {
+                self.problem(field, "has to be one ASCII character, such as `,`: spaces around items need no mention");
+                None
+            }
+        }
     }
 
     fn vars(&mut self, spec: &BTreeMap<String, String>, sig: Option<&SigSpec>) -> Vec<Var> {
@@ -214,8 +228,10 @@ impl Compiler {
         } else if signed.is_some_and(|signed| !covers(signed, vars, &vars[var].locator)) {
             self.problem("time.var", "is not signed, so anybody can change it: use it in `signed`");
         }
-        let tolerance_seconds = tolerance.unwrap_or(time.tolerance);
-        unit.map(|unit| Time { var, unit, tolerance_seconds })
+        // More than a week was refused above.
+        let seconds = tolerance.unwrap_or(time.tolerance).min(TOLERANCE_SECONDS_MAX);
+        let tolerance_millis = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000);
+        unit.map(|unit| Time { var, unit, tolerance_millis })
     }
 
     fn challenge(&mut self, index: usize, spec: &ChallengeSpec) -> Option<Challenge> {
@@ -256,9 +272,23 @@ fn built_in(name: &str) -> Option<Piece> {
     })
 }
 
-/// Whether the signed bytes hold what stands at `at`.
+/// Whether the signed bytes hold what stands at `at`, whenever something stands there.
 fn covers(signed: &[Piece], vars: &[Var], at: &Locator) -> bool {
-    if template::variables(signed).any(|index| vars[index].locator == *at) {
+    let here = |index: usize| vars[index].locator == *at;
+    // A group vanishes with another variable in it, too.
+    let sure = |piece: &Piece| match piece {
+        Piece::Group(group) => !template::variables(group).any(|index| vars[index].optional && !here(index)),
+        Piece::Literal(_)
+        | Piece::Body
+        | Piece::Method
+        | Piece::Url
+        | Piece::UrlWithoutQuery
+        | Piece::Path
+        | Piece::Query
+        | Piece::Var(_)
+        | Piece::Place(_) => true,
+    };
+    if signed.iter().any(|piece| sure(piece) && template::variables(std::slice::from_ref(piece)).any(here)) {
         return true;
     }
     match at {

@@ -9,10 +9,6 @@ fn after(seconds: u64) -> Timestamp {
     NOW.plus(Duration::from_secs(seconds))
 }
 
-fn digest(source: &Source, post: &Post) -> [u8; 16] {
-    event(source, post).dedup.unwrap().digest
-}
-
 #[test]
 fn the_event_is_the_request_byte_for_byte() {
     let source = compile(&builtin("stripe"), vec![text_secret()]);
@@ -60,108 +56,6 @@ fn an_unreadable_type_or_id_is_absent() {
         // A playback is known all the same.
         assert!(event.dedup.is_some());
     }
-}
-
-#[test]
-fn a_covered_id_is_the_key() {
-    let source = compile(&builtin("standard-webhooks"), vec![standard_secret()]);
-    let first = digest(&source, &signed(&source, "msg_1", NOW, BODY));
-    // Signed anew later, even over another body: the same key. The ledger tells the bodies apart.
-    let later = signed(&source, "msg_1", after(60), b"other").at(after(60));
-    assert_eq!(digest(&source, &later), first);
-    assert_ne!(event(&source, &later).body_digest, event(&source, &signed(&source, "msg_1", NOW, BODY)).body_digest);
-    assert_ne!(digest(&source, &signed(&source, "msg_2", NOW, BODY)), first);
-}
-
-#[test]
-fn an_id_that_is_not_covered_has_the_content_beside_it() {
-    for scheme in ["github", "shopify"] {
-        let source = compile(&builtin(scheme), vec![text_secret()]);
-        let first = digest(&source, &signed(&source, "a", NOW, BODY));
-        assert_eq!(digest(&source, &signed(&source, "a", after(60), BODY)), first, "{scheme}");
-        // Nobody can take the id for other content.
-        assert_ne!(digest(&source, &signed(&source, "a", NOW, b"other")), first, "{scheme}");
-        assert_ne!(digest(&source, &signed(&source, "b", NOW, BODY)), first, "{scheme}");
-    }
-}
-
-#[test]
-fn without_an_id_a_playback_is_known() {
-    let timed = custom(
-        "verify = \"hmac-sha256\"\nsig = { at = [\"header:X-Sig\"], encoding = \"hex\" }\n\
-         vars = { t = \"header:X-Time\" }\nsigned = \"{t}.{body}\"\ntime = { var = \"t\", unit = \"s\", tolerance = 300 }",
-    );
-    let source = compile(&timed, vec![text_secret()]);
-    let first = digest(&source, &signed(&source, "", NOW, BODY));
-    assert_eq!(digest(&source, &signed(&source, "", NOW, BODY).with("x-id", b"new")), first);
-    // Signed at another time, it is another event.
-    assert_ne!(digest(&source, &signed(&source, "", after(1), BODY)), first);
-    assert_ne!(digest(&source, &signed(&source, "", NOW, b"other")), first);
-
-    let github = compile(&builtin("github"), vec![text_secret()]);
-    let bare = signed(&github, "a", NOW, BODY).without("x-github-delivery");
-    assert_eq!(digest(&github, &bare), digest(&github, &bare.clone().with("x-other", b"1")));
-
-    // A token vouches for nothing in particular.
-    let token = compile(&custom("verify = \"equal\"\nsig = { at = [\"header:X-Key\"] }"), vec![text_secret()]);
-    assert!(event(&token, &signed(&token, "", NOW, BODY)).dedup.is_none());
-}
-
-#[test]
-fn the_url_counts_where_it_is_what_is_signed() {
-    let spec =
-        custom("verify = \"hmac-sha256\"\nsig = { at = [\"header:X-Sig\"], encoding = \"hex\" }\nsigned = \"{url}\"");
-    let source = compile(&spec, vec![text_secret()]);
-    let first = signed(&source, "", NOW, BODY);
-    // The body is not signed, so it cannot make a new event of a playback.
-    let other_body = Post { body: Bytes::from_static(b"other"), ..first.clone() };
-    assert_eq!(digest(&source, &other_body), digest(&source, &first));
-    let moved = Post { url: "https://hooks.example.test/elsewhere".to_owned(), ..first };
-    assert_eq!(refusal(&source, &moved), RefusalCode::SignatureMismatch);
-}
-
-#[test]
-fn dedup_can_be_chosen() {
-    let with = |dedup: &str, scheme: &str, secret: Secret| {
-        compile(&SourceSpec { dedup: Some(dedup.to_owned()), ..builtin(scheme) }, vec![secret])
-    };
-    let body = with("body", "standard-webhooks", standard_secret());
-    let first = digest(&body, &signed(&body, "msg_1", NOW, BODY));
-    assert_eq!(digest(&body, &signed(&body, "msg_2", after(9), BODY)), first);
-    assert_ne!(digest(&body, &signed(&body, "msg_1", NOW, b"other")), first);
-
-    let none = with("none", "stripe", text_secret());
-    assert!(event(&none, &signed(&none, "", NOW, BODY)).dedup.is_none());
-
-    let json = with("json:/type", "stripe", text_secret());
-    let first = digest(&json, &signed(&json, "", NOW, BODY));
-    assert_eq!(digest(&json, &signed(&json, "", after(5), br#"{"type":"order.paid"}"#)), first);
-
-    // A header that the signature does not cover: the content stands beside it, without its timestamp.
-    let header = with("header:X-Key", "stripe", text_secret());
-    let post = |key: &[u8], at, body| signed(&header, "", at, body).with("x-key", key);
-    let first = digest(&header, &post(b"k", NOW, BODY));
-    assert_eq!(digest(&header, &post(b"k", after(5), BODY)), first);
-    assert_ne!(digest(&header, &post(b"k", NOW, b"other")), first);
-    assert_ne!(digest(&header, &post(b"l", NOW, BODY)), first);
-
-    let query = with("query:b", "github", text_secret());
-    let post = signed(&query, "a", NOW, BODY);
-    let other = Post { url: "https://h.test/?b=3".to_owned(), ..post.clone() };
-    assert_ne!(digest(&query, &post), digest(&query, &other));
-
-    let window = SourceSpec { dedup_window: Some("36h".to_owned()), ..builtin("github") };
-    let source = compile(&window, vec![text_secret()]);
-    let dedup = event(&source, &signed(&source, "a", NOW, BODY)).dedup.unwrap();
-    assert_eq!(dedup.window, Duration::from_secs(36 * 3600));
-}
-
-#[test]
-fn keys_of_two_sources_do_not_meet() {
-    let source = compile(&builtin("stripe"), vec![text_secret()]);
-    let other = builtin("stripe").compile(&"acme".parse().unwrap(), &"two".parse().unwrap(), vec![text_secret()]);
-    let post = signed(&source, "", NOW, BODY);
-    assert_ne!(digest(&source, &post), digest(&other.unwrap(), &post));
 }
 
 #[test]

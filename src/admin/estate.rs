@@ -1,0 +1,114 @@
+//! What is configured, as far as the API shows it or publishes by it.
+
+use super::answer;
+use super::query::Query;
+use super::{At, not_found};
+use crate::delivery::{Name, Route};
+use crate::http::{Answer, Problem};
+use crate::ledger::{EndpointKey, TenantKey};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Every tenant.
+#[derive(Clone, Debug, Default)]
+pub struct Estate {
+    pub tenants: BTreeMap<Name, Tenant>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    pub key: TenantKey,
+    pub sources: BTreeMap<Name, Shown>,
+    pub endpoints: BTreeMap<Name, Endpoint>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub key: EndpointKey,
+    /// Which published events it gets.
+    pub route: Route,
+    pub shown: Shown,
+}
+
+/// A resource with the fields of the file, less its secrets.
+#[derive(Clone, Debug, Default)]
+pub struct Shown(Map<String, Value>);
+
+impl Shown {
+    /// Fields that hold secrets, and `name`, are left out whoever put them in.
+    pub fn new(fields: Map<String, Value>) -> Self {
+        const NEVER: [&str; 3] = ["secrets", "signing_secrets", "name"];
+        Shown(fields.into_iter().filter(|(field, _)| !NEVER.contains(&field.as_str())).collect())
+    }
+
+    /// The resource by its name.
+    pub(super) fn named(&self, name: &Name) -> Map<String, Value> {
+        let mut all = Map::with_capacity(self.0.len() + 1);
+        all.insert("name".to_owned(), name.as_str().into());
+        all.extend(self.0.clone());
+        all
+    }
+}
+
+impl Estate {
+    pub(super) fn tenant(&self, name: &str) -> Option<(&Name, &Tenant)> {
+        self.tenants.get_key_value(name)
+    }
+
+    pub(super) fn tenants(&self, query: Option<&str>) -> Result<Answer, Problem> {
+        by_name(self.tenants.iter().map(|(name, tenant)| (name, tenant.described(name))), query)
+    }
+}
+
+impl Tenant {
+    fn described(&self, name: &Name) -> Value {
+        let sources: Vec<_> = self.sources.keys().collect();
+        let endpoints: Vec<_> = self.endpoints.keys().collect();
+        json!({ "name": name, "sources": sources, "endpoints": endpoints })
+    }
+}
+
+impl At<'_> {
+    pub(super) fn tenant_itself(&self) -> Result<Answer, Problem> {
+        Query::of(self.query).finish()?;
+        Ok(answer::json(&self.tenant.described(self.name)))
+    }
+
+    pub(super) fn sources(&self) -> Result<Answer, Problem> {
+        let sources = self.tenant.sources.iter().map(|(name, shown)| (name, shown.named(name).into()));
+        by_name(sources, self.query)
+    }
+
+    pub(super) fn source(&self, name: &str) -> Result<Answer, Problem> {
+        Query::of(self.query).finish()?;
+        let (name, shown) = self.tenant.sources.get_key_value(name).ok_or_else(not_found)?;
+        Ok(answer::json(&shown.named(name)))
+    }
+}
+
+/// One page of resources that are sorted by name; the cursor is the last one's name.
+pub(super) fn by_name<'a>(
+    all: impl Iterator<Item = (&'a Name, Value)>,
+    query: Option<&str>,
+) -> Result<Answer, Problem> {
+    let mut query = Query::of(query);
+    let page = query.page()?;
+    query.finish()?;
+    let after = match page.cursor {
+        Some(cursor) => {
+            Some(cursor.0.parse::<Name>().map_err(|_| super::ledger_problem(&crate::ledger::LedgerError::BadCursor))?)
+        }
+        None => None,
+    };
+    let mut rest = all.skip_while(|(name, _)| after.as_ref().is_some_and(|after| *name <= after)).peekable();
+    let mut items = Vec::new();
+    let mut last = None;
+    while items.len() < usize::try_from(page.limit).unwrap_or(usize::MAX)
+        && let Some((name, item)) = rest.next()
+    {
+        items.push(item);
+        last = Some(name);
+    }
+    let next = if rest.peek().is_some() { last } else { None };
+    Ok(answer::json(&json!({ "items": items, "next": next })))
+}

@@ -1,0 +1,41 @@
+//! Reading events.
+
+use super::query::Query;
+use super::{At, answer, ledger_problem, not_found};
+use crate::delivery::EventId;
+use crate::http::{Answer, Problem};
+use http::{HeaderValue, StatusCode, header};
+
+impl At<'_> {
+    pub(super) async fn events(&self) -> Result<Answer, Problem> {
+        let mut query = Query::of(self.query);
+        let (filter, page) = (query.events()?, query.page()?);
+        query.finish()?;
+        let events = self.ledger().events(self.tenant.key, &filter, &page).await;
+        Ok(answer::json(&events.map_err(|error| ledger_problem(&error))?))
+    }
+
+    pub(super) async fn event(&self, id: &str) -> Result<Answer, Problem> {
+        Query::of(self.query).finish()?;
+        let id: EventId = id.parse().map_err(|_| not_found())?;
+        let event = self.ledger().event(self.tenant.key, id).await.map_err(|error| ledger_problem(&error))?;
+        Ok(answer::json(&event.ok_or_else(not_found)?))
+    }
+
+    /// The bytes as they came. They are from outside: a browser is to save them, never to show them.
+    pub(super) async fn event_body(&self, id: &str) -> Result<Answer, Problem> {
+        Query::of(self.query).finish()?;
+        let id: EventId = id.parse().map_err(|_| not_found())?;
+        let body = self.ledger().event_body(self.tenant.key, id).await.map_err(|error| ledger_problem(&error))?;
+        let body = body.ok_or_else(not_found)?.ok_or_else(|| {
+            Problem::new(StatusCode::GONE, "payload_erased", "retention has erased the body of this event")
+        })?;
+        let content_type = HeaderValue::from_str(&body.content_type).ok().filter(|value| !value.is_empty());
+        let octets = HeaderValue::from_static("application/octet-stream");
+        let mut answer = answer::typed(content_type.unwrap_or(octets), body.body);
+        let headers = answer.headers_mut();
+        headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
+        Ok(answer)
+    }
+}

@@ -1,0 +1,167 @@
+//! What a path means.
+
+/// A verb on an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum EndpointVerb {
+    Pause,
+    Resume,
+    Enable,
+    Disable,
+}
+
+/// A verb on a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DeliveryVerb {
+    Redrive,
+    Cancel,
+    Resolve,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place<'a> {
+    Health,
+    Ready,
+    Metrics,
+    Tenants,
+    In(&'a str, Scope<'a>),
+}
+
+/// A place within a tenant. Names and ids are as they stand in the path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Scope<'a> {
+    Tenant,
+    Sources,
+    Source(&'a str),
+    Endpoints,
+    Endpoint(&'a str),
+    EndpointVerb(&'a str, EndpointVerb),
+    Events,
+    Event(&'a str),
+    EventBody(&'a str),
+    Deliveries,
+    Delivery(&'a str),
+    DeliveryVerb(&'a str, DeliveryVerb),
+    Dlq,
+    DlqGroups,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn of(path: &'a str) -> Option<Self> {
+        let mut parts = [""; 7];
+        let mut count = 0;
+        for part in path.strip_prefix('/')?.split('/') {
+            *parts.get_mut(count)? = part;
+            count += 1;
+        }
+        let place = match parts.get(..count)? {
+            ["healthz"] => Place::Health,
+            ["readyz"] => Place::Ready,
+            ["metrics"] => Place::Metrics,
+            ["v1", "tenants"] => Place::Tenants,
+            ["v1", "tenants", tenant, rest @ ..] => Place::In(tenant, Scope::of(rest)?),
+            _ => return None,
+        };
+        Some(place)
+    }
+
+    /// The place, if it is open to everybody.
+    pub(super) fn without_token(&self) -> Option<Self> {
+        match self {
+            Place::Health | Place::Ready | Place::Metrics => Some(*self),
+            Place::Tenants | Place::In(..) => None,
+        }
+    }
+}
+
+impl<'a> Scope<'a> {
+    fn of(parts: &[&'a str]) -> Option<Self> {
+        let scope = match *parts {
+            [] => Scope::Tenant,
+            ["sources"] => Scope::Sources,
+            ["sources", name] => Scope::Source(name),
+            ["endpoints"] => Scope::Endpoints,
+            ["endpoints", name] => Scope::Endpoint(name),
+            ["endpoints", name, verb] => {
+                let verb = match verb {
+                    "pause" => EndpointVerb::Pause,
+                    "resume" => EndpointVerb::Resume,
+                    "enable" => EndpointVerb::Enable,
+                    "disable" => EndpointVerb::Disable,
+                    _ => return None,
+                };
+                Scope::EndpointVerb(name, verb)
+            }
+            ["events"] => Scope::Events,
+            ["events", id] => Scope::Event(id),
+            ["events", id, "body"] => Scope::EventBody(id),
+            ["deliveries"] => Scope::Deliveries,
+            ["deliveries", id] => Scope::Delivery(id),
+            ["deliveries", id, verb] => {
+                let verb = match verb {
+                    "redrive" => DeliveryVerb::Redrive,
+                    "cancel" => DeliveryVerb::Cancel,
+                    "resolve" => DeliveryVerb::Resolve,
+                    _ => return None,
+                };
+                Scope::DeliveryVerb(id, verb)
+            }
+            ["dlq"] => Scope::Dlq,
+            ["dlq", "groups"] => Scope::DlqGroups,
+            _ => return None,
+        };
+        Some(scope)
+    }
+
+    /// The methods that mean something here.
+    pub(super) fn allow(self) -> &'static str {
+        match self {
+            Scope::EndpointVerb(..) | Scope::DeliveryVerb(..) => "POST",
+            Scope::Events => "GET, POST",
+            Scope::Tenant
+            | Scope::Sources
+            | Scope::Source(_)
+            | Scope::Endpoints
+            | Scope::Endpoint(_)
+            | Scope::Event(_)
+            | Scope::EventBody(_)
+            | Scope::Deliveries
+            | Scope::Delivery(_)
+            | Scope::Dlq
+            | Scope::DlqGroups => "GET",
+        }
+    }
+
+    /// Whether what is here is declared in the configuration file.
+    pub(super) fn is_of_the_file(self) -> bool {
+        matches!(self, Scope::Tenant | Scope::Source(_) | Scope::Endpoint(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_mean_one_thing_or_nothing() {
+        assert_eq!(Place::of("/healthz"), Some(Place::Health));
+        assert_eq!(Place::of("/v1/tenants"), Some(Place::Tenants));
+        assert_eq!(Place::of("/v1/tenants/a"), Some(Place::In("a", Scope::Tenant)));
+        assert_eq!(Place::of("/v1/tenants/a/events/e/body"), Some(Place::In("a", Scope::EventBody("e"))));
+        let pause = Scope::EndpointVerb("b", EndpointVerb::Pause);
+        assert_eq!(Place::of("/v1/tenants/a/endpoints/b/pause"), Some(Place::In("a", pause)));
+        for nothing in [
+            "",
+            "/",
+            "*",
+            "/healthz/",
+            "/v1",
+            "/v1/tenants/a/",
+            "/v1/tenants/a/endpoints/b/explode",
+            "/v1/tenants/a/deliveries/d/redrive/now",
+            "/v1/tenants/a/b/c/d/e/f/g/h",
+            "/v2/tenants",
+        ] {
+            assert_eq!(Place::of(nothing), None, "{nothing}");
+        }
+    }
+}

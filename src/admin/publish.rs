@@ -1,0 +1,203 @@
+//! Publishing: one event, or a batch of which each item stands for itself.
+
+use super::input::{invalid, parse};
+use super::{At, answer, ledger_problem, not_found};
+use crate::clock::Timestamp;
+use crate::delivery::{EventId, MAX_WAIT};
+use crate::http::{Answer, BodyFault, Problem};
+use crate::ledger::{Accept, Accepted, NewDelivery};
+use crate::telemetry::{DUPLICATES_SUPPRESSED, EVENTS_ACCEPTED};
+use crate::verify::{Grant, Publication};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::time::Duration;
+
+const BATCH_EVENTS_MAX: usize = 1_000;
+const TEXT_BYTES_MAX: usize = 256;
+/// A time this little in the past is "now" on a clock that differs.
+const CLOCK_SLACK: Duration = Duration::from_secs(60);
+
+/// What tells a batch from an event.
+#[derive(Deserialize)]
+struct Shape {
+    events: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch<'a> {
+    #[serde(borrow)]
+    events: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item<'a> {
+    #[serde(rename = "type")]
+    event_type: String,
+    key: Option<String>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    payload: Option<&'a RawValue>,
+    #[serde(borrow)]
+    body_base64: Option<Cow<'a, str>>,
+    content_type: Option<String>,
+    delay: Option<String>,
+    deliver_at: Option<Timestamp>,
+    expires_at: Option<Timestamp>,
+    deadline: Option<Timestamp>,
+    ordering_key: Option<IgnoredAny>,
+    coalesce_key: Option<IgnoredAny>,
+    coalesce_window: Option<IgnoredAny>,
+}
+
+/// JSON as it stands: `null` too is a value, not an absence.
+pub(super) fn raw<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+#[derive(Serialize)]
+struct Published {
+    event: EventId,
+    duplicate: bool,
+}
+
+impl At<'_> {
+    pub(super) async fn publish(&self, body: &Bytes, token: &[u8]) -> Result<Answer, Problem> {
+        let grant = Grant::by_token(&self.admin.settings.token, token, self.name).ok_or_else(not_found)?;
+        let Shape { events: None } = parse(body)? else {
+            return self.publish_batch(body, &grant).await;
+        };
+        Ok(answer::json(&self.publish_one(body, &grant).await?))
+    }
+
+    /// Items reach the ledger in their order, and may share a commit.
+    async fn publish_batch(&self, body: &[u8], grant: &Grant) -> Result<Answer, Problem> {
+        let Batch { events } = parse(body)?;
+        if !(1..=BATCH_EVENTS_MAX).contains(&events.len()) {
+            return Err(invalid("events", format!("is to hold 1 to {BATCH_EVENTS_MAX} events")));
+        }
+        let all = events.iter().map(|event| self.publish_one(event.get().as_bytes(), grant));
+        // Unconstrained, since the runtime's budget would let later items overtake; their number is bounded.
+        let results = tokio::task::unconstrained(futures_util::future::join_all(all)).await;
+        let all_turned_away = results
+            .iter()
+            .all(|result| result.as_ref().is_err_and(|problem| problem.status() == StatusCode::SERVICE_UNAVAILABLE));
+        let mut items = Vec::with_capacity(results.len());
+        for result in results {
+            items.push(match result {
+                Ok(Published { event, duplicate }) => json!({ "event": event, "duplicate": duplicate }),
+                Err(problem) if all_turned_away => return Err(problem),
+                Err(problem) => json!({ "error": problem.to_json() }),
+            });
+        }
+        Ok(answer::json(&json!({ "items": items })))
+    }
+
+    async fn publish_one(&self, item: &[u8], grant: &Grant) -> Result<Published, Problem> {
+        let now = self.admin.state.clock.now();
+        let settings = &self.admin.settings;
+        let publication = publication(parse(item)?, settings.body_bytes_max, now)?;
+        let waits = publication.deliver_at.is_some();
+        let event = grant.event(publication, settings.dedup_window, now);
+        let slots = &self.admin.state.slots;
+        let takers = self.tenant.endpoints.values().filter(|endpoint| endpoint.route.takes(None, &event.event_type));
+        let deliveries = takers
+            .map(|endpoint| NewDelivery {
+                endpoint: endpoint.key,
+                slot: if waits { None } else { slots.take_for_arrival(endpoint.key, now) },
+            })
+            .collect();
+        let accept = Accept { tenant: self.tenant.key, source: None, event, deliveries, now };
+        match self.ledger().accept(accept).await.map_err(|error| ledger_problem(&error))? {
+            Accepted::New(event) => {
+                metrics::counter!(EVENTS_ACCEPTED).increment(1);
+                Ok(Published { event, duplicate: false })
+            }
+            Accepted::Duplicate(event) => {
+                metrics::counter!(DUPLICATES_SUPPRESSED).increment(1);
+                Ok(Published { event, duplicate: true })
+            }
+            Accepted::KeyReused(event) => Err(Problem::new(
+                StatusCode::CONFLICT,
+                "key_reused",
+                "this key came before with another body; the first is kept",
+            )
+            .with("event", event.to_string())),
+        }
+    }
+}
+
+/// Checks every bound of an item.
+fn publication(item: Item<'_>, body_bytes_max: u64, now: Timestamp) -> Result<Publication, Problem> {
+    for (field, given) in [
+        ("ordering_key", item.ordering_key.is_some()),
+        ("coalesce_key", item.coalesce_key.is_some()),
+        ("coalesce_window", item.coalesce_window.is_some()),
+    ] {
+        if given {
+            let detail = format!("`{field}` is not supported by this version: leave it out");
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not_supported", detail).with("field", field));
+        }
+    }
+    let event_type = word("type", item.event_type)?;
+    let key = item.key.map(|key| word("key", key)).transpose()?;
+    let (body, content_type) = match (item.payload, item.body_base64) {
+        (Some(payload), None) => (Bytes::copy_from_slice(payload.get().as_bytes()), "application/json"),
+        (None, Some(text)) => {
+            let body = BASE64_STANDARD.decode(text.as_bytes());
+            (body.map_err(|_| invalid("body_base64", "is not base64 with padding"))?.into(), "application/octet-stream")
+        }
+        (None, None) => return Err(invalid("payload", "is missing: give `payload`, or `body_base64`")),
+        (Some(_), Some(_)) => return Err(invalid("body_base64", "stands beside `payload`: give one of them")),
+    };
+    if u64::try_from(body.len()).unwrap_or(u64::MAX) > body_bytes_max {
+        return Err(BodyFault::TooLarge { limit: body_bytes_max }.problem());
+    }
+    let content_type = item.content_type.unwrap_or_else(|| content_type.to_owned());
+    let is_value = content_type.len() <= TEXT_BYTES_MAX && HeaderValue::from_str(&content_type).is_ok();
+    if !is_value || !content_type.contains('/') {
+        return Err(invalid("content_type", "is to be a media type, such as `text/plain`"));
+    }
+    let deliver_at = deliver_at(item.delay.as_deref(), item.deliver_at, now)?;
+    let earliest = deliver_at.unwrap_or(now);
+    for (field, time) in [("expires_at", item.expires_at), ("deadline", item.deadline)] {
+        if time.is_some_and(|time| time <= earliest) {
+            return Err(invalid(field, "has passed before the event can be delivered"));
+        }
+    }
+    let (expires_at, deadline) = (item.expires_at, item.deadline);
+    Ok(Publication { event_type, content_type, body, key, deliver_at, expires_at, deadline })
+}
+
+fn word(field: &'static str, text: String) -> Result<String, Problem> {
+    if !(1..=TEXT_BYTES_MAX).contains(&text.len()) || text.chars().any(char::is_control) {
+        return Err(invalid(field, format!("is to be 1 to {TEXT_BYTES_MAX} bytes without control characters")));
+    }
+    Ok(text)
+}
+
+fn deliver_at(delay: Option<&str>, at: Option<Timestamp>, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
+    let (field, at) = match (delay, at) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return Err(invalid("delay", "stands beside `deliver_at`: give one of them")),
+        (Some(delay), None) => {
+            let delay = crate::duration::parse(delay).map_err(|rule| invalid("delay", rule))?;
+            ("delay", now.plus(delay))
+        }
+        (None, Some(at)) => ("deliver_at", at),
+    };
+    if at > now.plus(MAX_WAIT) {
+        return Err(invalid(field, "is more than 7 days away: nothing waits longer"));
+    }
+    if at < now.minus(CLOCK_SLACK) {
+        return Err(invalid(field, "is in the past: leave it out to deliver at once"));
+    }
+    Ok(Some(at).filter(|at| *at > now))
+}

@@ -1,0 +1,105 @@
+//! Query parameters: each is known, given once, and within its bounds.
+
+use crate::clock::Timestamp;
+use crate::delivery::{DeliveryState, EventId, Name};
+use crate::http::Problem;
+use crate::ledger::{Cursor, DeliveryFilter, EventFilter, PageRequest};
+use http::StatusCode;
+use std::str::FromStr;
+
+const LIMIT_DEFAULT: u32 = 50;
+const LIMIT_MAX: u32 = 200;
+
+/// The parameters that nobody has asked for yet.
+pub(super) struct Query {
+    left: Vec<(String, String)>,
+}
+
+impl Query {
+    pub(super) fn of(query: Option<&str>) -> Self {
+        let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+        Query { left: pairs.into_owned().collect() }
+    }
+
+    /// Whoever misspells a filter must not get everything.
+    pub(super) fn finish(self) -> Result<(), Problem> {
+        match self.left.into_iter().next() {
+            None => Ok(()),
+            Some((name, _)) => {
+                let detail = format!("the parameter `{name}` is unknown here, or given twice");
+                Err(Problem::new(StatusCode::BAD_REQUEST, "unknown_parameter", detail).with("parameter", name))
+            }
+        }
+    }
+
+    /// An empty value is as good as none.
+    fn text(&mut self, name: &str) -> Option<String> {
+        let at = self.left.iter().position(|(given, _)| given == name)?;
+        Some(self.left.remove(at).1).filter(|value| !value.is_empty())
+    }
+
+    fn read<T>(
+        &mut self,
+        name: &'static str,
+        rule: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Problem> {
+        let Some(value) = self.text(name) else {
+            return Ok(None);
+        };
+        read(&value).map(Some).ok_or_else(|| {
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", format!("`{name}` is to be {rule}"))
+                .with("parameter", name)
+        })
+    }
+
+    fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>, Problem> {
+        // An offset's plus sign that was not escaped arrives as a space.
+        self.read(name, "an RFC 3339 time, such as 2026-01-31T08:00:00Z", |value| {
+            Timestamp::parse_rfc3339(&value.replace(' ', "+"))
+        })
+    }
+
+    fn name(&mut self, name: &'static str) -> Result<Option<Name>, Problem> {
+        self.read(name, "a name: 1 to 63 of a-z, 0-9 and -", |value| Name::from_str(value).ok())
+    }
+
+    pub(super) fn page(&mut self) -> Result<PageRequest, Problem> {
+        let within = |value: &str| value.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
+        let limit = self.read("limit", "a number from 1 to 200", within)?.unwrap_or(LIMIT_DEFAULT);
+        Ok(PageRequest { limit, cursor: self.text("cursor").map(Cursor) })
+    }
+
+    pub(super) fn events(&mut self) -> Result<EventFilter, Problem> {
+        Ok(EventFilter {
+            source: self.name("source")?,
+            event_type: self.text("type"),
+            key: self.text("key"),
+            since: self.time("since")?,
+            until: self.time("until")?,
+        })
+    }
+
+    /// All filters but `state`.
+    pub(super) fn deliveries(&mut self) -> Result<DeliveryFilter, Problem> {
+        let status = |value: &str| value.parse().ok().filter(|status| (100..=999).contains(status));
+        Ok(DeliveryFilter {
+            state: None,
+            endpoint: self.name("endpoint")?,
+            source: self.name("source")?,
+            event_type: self.text("type"),
+            key: self.text("key"),
+            event: self.read("event", "an event's id: `evt_…`", |value| EventId::from_str(value).ok())?,
+            reason: self.text("reason"),
+            status: self.read("status", "a status code, such as 503", status)?,
+            since: self.time("since")?,
+            until: self.time("until")?,
+            q: self.text("q"),
+        })
+    }
+
+    pub(super) fn state(&mut self) -> Result<Option<DeliveryState>, Problem> {
+        let words = DeliveryState::ALL.map(DeliveryState::as_str).join(", ");
+        self.read("state", &format!("one of {words}"), DeliveryState::parse)
+    }
+}

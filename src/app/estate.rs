@@ -1,0 +1,271 @@
+//! From what the file means to what each room needs of it, at the start and at every reload.
+
+use super::Error;
+use crate::admin::{self, Admin, Shown};
+use crate::clock::Clock;
+use crate::config::{EndpointSettings, Env, SecretRef, Settings, SourceSettings, Tenant};
+use crate::delivery::{Name, Route};
+use crate::dispatch::{Advice, Target, Targets};
+use crate::entropy::Entropy;
+use crate::ingress::{Ingress, Inlet, Routes};
+use crate::ledger::{
+    Declaration, DeclaredEndpoint, DeclaredTenant, EndpointCaps, EndpointEntry, EndpointKey, Ledger, Slots,
+    TenantEntry, TenantKey,
+};
+use crate::plugin::{Host, Plugin};
+use crate::secret::Secret;
+use crate::verify::standard::{Signer, generate_secret};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a lease lasts beyond the exchange it is for: plugin calls, queueing, the commit.
+const LEASE_MARGIN: Duration = Duration::from_secs(30);
+
+pub(super) type TenantKeys = BTreeMap<Name, TenantKey>;
+
+/// The rooms that take resources.
+pub(super) struct Rooms {
+    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) slots: Arc<Slots>,
+    pub(super) targets: Arc<Targets>,
+    pub(super) ingress: Arc<Ingress>,
+    pub(super) admin: Arc<Admin>,
+    pub(super) host: Arc<Host>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) entropy: Arc<dyn Entropy>,
+}
+
+fn problem(field: String, problem: impl ToString) -> Error {
+    Error::Resource { field, problem: problem.to_string() }
+}
+
+/// A plugin with its version's id.
+struct Versioned {
+    plugin: Arc<Plugin>,
+    version: crate::delivery::PluginVersionId,
+}
+
+impl Rooms {
+    /// Makes everything first, then hands it over, so that an error changes nothing but the ledger's list of names.
+    pub(super) async fn apply(&self, settings: &Settings, env: &Env) -> Result<TenantKeys, Error> {
+        let mut sources = HashMap::new();
+        for (tenant, tenant_settings) in &settings.tenants {
+            for (source, s) in &tenant_settings.sources {
+                let secrets = resolved(&s.secrets, env, &format!("tenants.{tenant}.sources.{source}.secrets"))?;
+                let compiled = s.spec.compile(tenant, source, secrets).map_err(|problems| {
+                    let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                    problem(format!("tenants.{tenant}.sources.{source}"), all.join("; "))
+                })?;
+                sources.insert((tenant.clone(), source.clone()), compiled);
+            }
+        }
+        let mut loaded = HashMap::new();
+        for (tenant, tenant_settings) in &settings.tenants {
+            for (name, plugin) in &tenant_settings.plugins {
+                let field = format!("tenants.{tenant}.plugins.{name}.path");
+                let wasm = std::fs::read(&plugin.path)
+                    .map_err(|e| problem(field.clone(), format!("{}: {e}", plugin.path.display())))?;
+                let plugin = self.host.load(tenant, &wasm).await.map_err(|rejected| problem(field, rejected))?;
+                for warning in plugin.warnings() {
+                    tracing::warn!(%tenant, plugin = %name, warning, "a trial call of the plugin faulted");
+                }
+                loaded.insert((tenant.clone(), name.clone()), plugin);
+            }
+        }
+
+        let now = self.clock.now();
+        let directory = self.ledger.declare(self.declaration(settings), now).await?;
+        let mut plugins = HashMap::new();
+        for ((tenant, name), plugin) in loaded {
+            if let Some(entry) = directory.tenants.get(&tenant) {
+                let digest = *plugin.digest().as_bytes();
+                let version = self.ledger.plugin_version(entry.key, &name, digest, now).await?;
+                plugins.insert((tenant, name), Versioned { plugin: Arc::new(plugin), version });
+            }
+        }
+
+        let (mut caps, mut targets, mut source_names) = (Vec::new(), HashMap::new(), HashMap::new());
+        let (mut inlets, mut tenants) = (Vec::new(), BTreeMap::new());
+        for (tenant, tenant_settings) in &settings.tenants {
+            let Some(entry) = directory.tenants.get(tenant) else { continue };
+            let routes = routes(tenant_settings, entry);
+            for (source, s) in &tenant_settings.sources {
+                let key = entry.sources.get(source);
+                if let (Some(key), Some(compiled)) = (key, sources.remove(&(tenant.clone(), source.clone()))) {
+                    source_names.insert(*key, source.clone());
+                    let names = ((entry.key, tenant.clone()), (*key, source.clone()));
+                    inlets.push(inlet(settings, s, names, compiled, &routes));
+                }
+            }
+            for (name, e) in &tenant_settings.endpoints {
+                let Some(known) = entry.endpoints.get(name) else { continue };
+                caps.push(caps_of(e, known.key, entry.key));
+                let plugin = e.plugin.as_ref().and_then(|plugin| plugins.get(&(tenant.clone(), plugin.clone())));
+                let target = target(tenant, name, e, known, plugin, env)?;
+                targets.insert(known.key, Arc::new(target));
+            }
+            tenants.insert(tenant.clone(), shown(tenant_settings, entry));
+        }
+
+        let limits = &settings.limits;
+        self.slots.configure(caps, limits.per_tenant_in_flight_max, limits.in_flight_max);
+        self.targets.replace(targets, source_names);
+        self.ingress.replace_routes(inlets.into_iter().collect::<Routes>());
+        self.admin.replace_estate(admin::Estate { tenants });
+        Ok(directory.tenants.iter().map(|(name, entry)| (name.clone(), entry.key)).collect())
+    }
+
+    fn declaration(&self, settings: &Settings) -> Declaration {
+        let tenants = settings.tenants.iter().map(|(name, tenant)| DeclaredTenant {
+            name: name.clone(),
+            sources: tenant.sources.keys().cloned().collect(),
+            endpoints: tenant
+                .endpoints
+                .iter()
+                .map(|(name, endpoint)| DeclaredEndpoint {
+                    name: name.clone(),
+                    host: host_of(&endpoint.url),
+                    generated_secret: endpoint
+                        .signing_secrets
+                        .is_empty()
+                        .then(|| generate_secret(self.entropy.as_ref())),
+                })
+                .collect(),
+        });
+        Declaration { tenants: tenants.collect() }
+    }
+}
+
+fn resolved(secrets: &[SecretRef], env: &Env, field: &str) -> Result<Vec<Secret>, Error> {
+    secrets.iter().map(|secret| secret.resolve(env).map_err(|e| problem(field.to_owned(), e))).collect()
+}
+
+fn host_of(url: &str) -> String {
+    url::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn routes(tenant: &Tenant, entry: &TenantEntry) -> Vec<(EndpointKey, Route)> {
+    let known =
+        |(name, endpoint): (&Name, &EndpointSettings)| Some((entry.endpoints.get(name)?.key, endpoint.route.clone()));
+    tenant.endpoints.iter().filter_map(known).collect()
+}
+
+fn inlet(
+    settings: &Settings,
+    source: &SourceSettings,
+    (tenant, (key, name)): ((TenantKey, Name), (crate::ledger::SourceKey, Name)),
+    compiled: crate::verify::Source,
+    routes: &[(EndpointKey, Route)],
+) -> Inlet {
+    let body_bytes_max = source.body_bytes_max.unwrap_or(settings.limits.body_bytes_max);
+    let scheme = source.spec.scheme.clone();
+    let mut inlet = Inlet::new(tenant, (key, name), &scheme, Arc::new(compiled), body_bytes_max);
+    inlet = inlet.with_routes(routes.to_vec());
+    if let Some(url) = &settings.server.public_url {
+        inlet = inlet.with_public_url(url.as_str());
+    }
+    if let Some(rate) = &source.rate {
+        inlet = inlet.with_rate(rate.period(), NonZeroU32::new(rate.burst).unwrap_or(NonZeroU32::MIN));
+    }
+    inlet
+}
+
+fn caps_of(endpoint: &EndpointSettings, key: EndpointKey, tenant: TenantKey) -> EndpointCaps {
+    let burst = |rate: &crate::config::Rate| NonZeroU32::new(rate.burst).unwrap_or(NonZeroU32::MIN);
+    EndpointCaps {
+        endpoint: key,
+        tenant,
+        concurrency: endpoint.concurrency,
+        lease_for: endpoint.timeout + LEASE_MARGIN,
+        rate: endpoint.rate.as_ref().map(|rate| (rate.period(), burst(rate))),
+    }
+}
+
+fn target(
+    tenant: &Name,
+    name: &Name,
+    endpoint: &EndpointSettings,
+    known: &EndpointEntry,
+    plugin: Option<&Versioned>,
+    env: &Env,
+) -> Result<Target, Error> {
+    let field = |key: &str| format!("tenants.{tenant}.endpoints.{name}.{key}");
+    let mut secrets = resolved(&endpoint.signing_secrets, env, &field("signing_secrets"))?;
+    if secrets.is_empty() {
+        secrets.extend(known.generated_secret.clone());
+    }
+    let advice = match plugin {
+        None => Advice::Builtin,
+        Some(Versioned { plugin, version }) => Advice::Plugin {
+            rules: Arc::clone(plugin) as Arc<dyn crate::plugin::Rules>,
+            version: *version,
+            config: endpoint.plugin_config.to_string(),
+        },
+    };
+    Ok(Target {
+        tenant: tenant.clone(),
+        name: name.clone(),
+        url: url::Url::parse(&endpoint.url).map_err(|e| problem(field("url"), e))?,
+        timeout: endpoint.timeout,
+        terms: endpoint.terms.clone(),
+        signer: Signer::new(&secrets).map_err(|e| problem(field("signing_secrets"), e))?,
+        idempotency_header: endpoint.idempotency_header.clone(),
+        advice,
+    })
+}
+
+/// What the API shows of a tenant: never a secret.
+fn shown(tenant: &Tenant, entry: &TenantEntry) -> admin::Tenant {
+    let sources = tenant.sources.iter().map(|(name, s)| (name.clone(), Shown::new(source_fields(s)))).collect();
+    let endpoints = tenant.endpoints.iter().filter_map(|(name, e)| {
+        let key = entry.endpoints.get(name)?.key;
+        let shown = Shown::new(endpoint_fields(e));
+        Some((name.clone(), admin::Endpoint { key, route: e.route.clone(), shown }))
+    });
+    admin::Tenant { key: entry.key, sources, endpoints: endpoints.collect() }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}
+
+fn source_fields(source: &SourceSettings) -> Map<String, Value> {
+    object(json!({
+        "scheme": source.spec.scheme,
+        "secret_count": source.secrets.len(),
+        "tolerance": source.spec.tolerance,
+        "dedup": source.spec.dedup,
+        "dedup_window": source.spec.dedup_window,
+        "body_bytes_max": source.body_bytes_max,
+        "rate": source.rate.as_ref().map(rate_fields),
+        "managed_by": "file",
+    }))
+}
+
+fn rate_fields(rate: &crate::config::Rate) -> Value {
+    json!({ "per_second": rate.per_second, "burst": rate.burst })
+}
+
+fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
+    let show = crate::duration::show;
+    let retry = &endpoint.terms.retry;
+    object(json!({
+        "url": endpoint.url,
+        "sources": endpoint.route.sources,
+        "event_types": endpoint.route.event_types.patterns(),
+        "plugin": endpoint.plugin,
+        "timeout": show(endpoint.timeout),
+        "concurrency": endpoint.concurrency,
+        "rate": endpoint.rate.as_ref().map(rate_fields),
+        "idempotency_header": endpoint.idempotency_header.as_str(),
+        "max_attempts": retry.max_attempts,
+        "max_age": retry.max_age.map(show),
+        "managed_by": "file",
+    }))
+}

@@ -1,0 +1,159 @@
+//! One event with all its deliveries and its dedup key.
+
+use super::codec::int;
+use super::fault::Fault;
+use super::shared::Shared;
+use super::writer::{Verb, Writer};
+use crate::clock::Timestamp;
+use crate::delivery::{AttemptId, DeliveryId, EventId, History};
+use crate::ledger::{Accepted, Claimed, EndpointKey, EventContent, Lease, LedgerError, Slot, SourceKey, TenantKey};
+use crate::verify::{Event, Verified};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// An event that is ready to be written: its ids are minted and its content is sealed.
+pub(super) struct AcceptEvent {
+    pub tenant: TenantKey,
+    pub source: Option<SourceKey>,
+    pub event: Verified<Event>,
+    pub sealed: Vec<u8>,
+    pub id: EventId,
+    pub last: DeliveryId,
+    pub deliveries: SmallVec<[Arriving; 2]>,
+    pub now: Timestamp,
+}
+
+pub(super) struct Arriving {
+    pub id: DeliveryId,
+    pub endpoint: EndpointKey,
+    /// A slot, and the attempt that starts in it.
+    pub start: Option<(Slot, AttemptId)>,
+    /// Set when applied: its place in the endpoint's sequence, and the end of its lease if it has one.
+    pub sequence: u64,
+    pub leased_until: Option<Timestamp>,
+}
+
+/// The first token of a delivery that is born leased, and of any other before its first claim.
+const FIRST_TOKEN: u64 = 0;
+
+impl Verb for AcceptEvent {
+    type Done = Accepted;
+
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Accepted, Fault> {
+        for arriving in &self.deliveries {
+            let known = w.endpoints.get(&arriving.endpoint).is_some_and(|e| e.tenant == self.tenant);
+            if !known {
+                let text = format!("endpoint {} is not declared for this tenant", arriving.endpoint.0);
+                return Err(Fault::Refused(LedgerError::Unavailable(text)));
+            }
+        }
+        let event = &*self.event;
+        if let Some(dedup) = &event.dedup
+            && let Some(earlier) = w.earlier(&dedup.digest, self.now)?
+        {
+            return Ok(if earlier.body_digest == event.body_digest {
+                Accepted::Duplicate(earlier.event)
+            } else {
+                Accepted::KeyReused(earlier.event)
+            });
+        }
+        w.effects.accepts += 1;
+        let (tenant, id, now) = (self.tenant.0, self.id.to_bytes(), self.now.as_millis());
+        let payload = w.next_payload;
+        w.next_payload += 1;
+        w.sql.insert_payload.execute((payload, tenant, id, None::<&[u8]>, None::<i64>, &self.sealed))?;
+        w.sql.insert_event.execute(rusqlite::params![
+            tenant,
+            id,
+            self.source.map(|s| s.0),
+            event.event_type,
+            event.key,
+            event.provider_id,
+            event.content_type,
+            payload,
+            int(event.body.len() as u64),
+            now,
+            event.deliver_at.map(Timestamp::as_millis),
+            event.expires_at.map(Timestamp::as_millis),
+            event.deadline.map(Timestamp::as_millis),
+            self.last.to_bytes(),
+        ])?;
+        if let Some(dedup) = &event.dedup {
+            let until = self.now.plus(dedup.window);
+            w.remember(dedup.digest, self.id, &event.body_digest, self.now, until)?;
+        }
+        let later = event.deliver_at.filter(|at| *at > self.now);
+        for arriving in &mut self.deliveries {
+            let key = arriving.endpoint;
+            let open = later.is_none() && w.is_open(key, self.now);
+            arriving.sequence = w.next_sequence(key);
+            let start = arriving.start.as_ref().filter(|_| open);
+            arriving.leased_until = start.map(|(slot, _)| self.now.plus(slot.lease_for()));
+            let due = arriving.leased_until.or(later).unwrap_or(self.now);
+            w.sql.insert_delivery.execute(rusqlite::params![
+                tenant,
+                arriving.id.to_bytes(),
+                id,
+                key.0,
+                w.endpoints.get(&key).map(|e| e.host),
+                int(arriving.sequence),
+                i64::from(start.is_some()),
+                i64::from(start.is_some()),
+                now,
+                due.as_millis(),
+                start.map(|(_, attempt)| attempt.to_bytes()),
+                start.map(|_| now),
+            ])?;
+            if start.is_some() {
+                w.effects.in_flight += 1;
+                w.effects.starts += 1;
+            } else {
+                w.effects.pending += 1;
+                w.wake(key, due, self.now);
+            }
+        }
+        Ok(Accepted::New(self.id))
+    }
+
+    fn publish(self, done: &mut Accepted, shared: &Shared) {
+        if !matches!(done, Accepted::New(_)) {
+            return;
+        }
+        let event = self.event.into_inner();
+        let key: Arc<str> = match &event.key {
+            Some(key) => key.as_str().into(),
+            None => self.id.to_string().into(),
+        };
+        let expires_at = event.expires_at;
+        let content = EventContent {
+            id: self.id,
+            source: self.source,
+            event_type: event.event_type,
+            content_type: event.content_type,
+            headers: event.headers,
+            body: event.body,
+            key: event.key,
+            accepted_at: self.now,
+        };
+        for arriving in self.deliveries {
+            let (Some((slot, attempt)), Some(until)) = (arriving.start, arriving.leased_until) else { continue };
+            let claimed = Claimed {
+                lease: Lease { tenant: self.tenant, delivery: arriving.id, token: FIRST_TOKEN, until },
+                attempt,
+                number: 1,
+                started_at: self.now,
+                tenant: self.tenant,
+                endpoint: arriving.endpoint,
+                generation: 1,
+                revision: 1,
+                sequence: arriving.sequence,
+                idempotency_key: Arc::clone(&key),
+                history: History { counted: 1, interrupted_before: 0, began_at: self.now, expires_at },
+                event: content.clone(),
+                slot,
+            };
+            // Nobody listens any more: the lease runs out and is rescued.
+            let _ = shared.births.send(claimed);
+        }
+    }
+}

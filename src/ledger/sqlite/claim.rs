@@ -1,0 +1,243 @@
+//! Leases: the oldest due work against slots, and what becomes of leases whose holder is gone.
+
+use super::codec::{count, time, time_opt};
+use super::fault::Fault;
+use super::keyring::Place;
+use super::shared::Shared;
+use super::writer::{Verb, Writer};
+use crate::clock::Timestamp;
+use crate::delivery::{AttemptId, DeliveryId, EndpointStatus, EventId, History};
+use crate::ledger::{EndpointKey, Interrupted, Lease, Slot, SourceKey, TenantKey};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a rescued lease is kept for the decision on it.
+const RESCUE_LEASE: Duration = Duration::from_secs(60);
+
+/// Slots, of any endpoints, to be filled with due work.
+pub(super) struct ClaimDue {
+    slots: Vec<Option<Slot>>,
+    now: Timestamp,
+    /// The indexes of the slots that were used, in the order of what was leased.
+    used: Vec<usize>,
+}
+
+/// A delivery that was leased; its content is yet to be read.
+pub(super) struct Leased {
+    pub lease: Lease,
+    pub attempt: AttemptId,
+    pub number: u32,
+    pub started_at: Timestamp,
+    pub endpoint: EndpointKey,
+    pub generation: u32,
+    pub revision: u32,
+    pub sequence: u64,
+    pub history: History,
+    pub event: EventId,
+    pub origin: u32,
+    pub slot: Option<Slot>,
+    /// `None`: the event's row is not there, which only damage explains.
+    pub head: Option<EventHead>,
+}
+
+/// The event's row.
+pub(super) struct EventHead {
+    pub source: Option<SourceKey>,
+    pub event_type: String,
+    pub content_type: String,
+    pub key: Option<String>,
+    pub accepted_at: Timestamp,
+    /// Where the content is; `None`: erased.
+    pub payload: Option<i64>,
+}
+
+impl Leased {
+    /// Under which place the content was sealed.
+    pub(super) fn place<'a>(&self, event: &'a [u8; 16], delivery: &'a [u8; 16]) -> Place<'a> {
+        if self.revision == 1 { Place::EventContent(event) } else { Place::RevisionContent(delivery, self.revision) }
+    }
+}
+
+pub(super) fn idempotency_key(key: Option<&str>, event: EventId, origin: u32) -> String {
+    let base = key.map_or_else(|| event.to_string(), str::to_owned);
+    if origin == 0 { base } else { format!("{base}:resend-{origin}") }
+}
+
+impl ClaimDue {
+    pub(super) fn new(mut slots: Vec<Slot>, now: Timestamp) -> Self {
+        slots.sort_by_key(Slot::endpoint);
+        ClaimDue { slots: slots.into_iter().map(Some).collect(), now, used: Vec::new() }
+    }
+}
+
+/// What a claim leased, and when the rest of each endpoint that was asked for is due.
+#[derive(Default)]
+pub(super) struct Dealt {
+    pub(super) leased: Vec<Leased>,
+    pub(super) next_due: BTreeMap<EndpointKey, Timestamp>,
+}
+
+impl Verb for ClaimDue {
+    type Done = Dealt;
+
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Dealt, Fault> {
+        self.used.clear();
+        let mut all = Vec::new();
+        let mut next_due = BTreeMap::new();
+        let mut from = 0;
+        while let Some(slot) = self.slots.get(from).and_then(Option::as_ref) {
+            let (endpoint, lease_for) = (slot.endpoint(), slot.lease_for());
+            let same = |s: &&Option<Slot>| s.as_ref().is_some_and(|s| s.endpoint() == endpoint);
+            let slots = self.slots[from..].iter().take_while(same).count();
+            if w.is_open(endpoint, self.now) {
+                let before = all.len();
+                due_rows(w, endpoint, slots, self.now, &mut all)?;
+                for (at, leased) in all[before..].iter_mut().enumerate() {
+                    start(w, leased, lease_for, self.now)?;
+                    self.used.push(from + at);
+                }
+            } else {
+                refuse_closed(w, endpoint, self.now);
+            }
+            let first: Option<i64> = w.sql.next_due.query_row([endpoint.0], |row| row.get(0))?;
+            next_due.extend(first.map(|due| (endpoint, Timestamp::from_millis(due))));
+            from += slots;
+        }
+        Ok(Dealt { leased: all, next_due })
+    }
+
+    fn publish(mut self, done: &mut Dealt, _shared: &Shared) {
+        for (leased, at) in done.leased.iter_mut().zip(&self.used) {
+            leased.slot = self.slots.get_mut(*at).and_then(Option::take);
+        }
+    }
+}
+
+/// Whoever came with a slot for a closed endpoint has missed its closing: it is announced again.
+fn refuse_closed(w: &mut Writer<'_>, endpoint: EndpointKey, now: Timestamp) {
+    let status = w.endpoints.get(&endpoint).map(|e| e.status.clone());
+    if let Some(status) = status {
+        if let EndpointStatus::Paused { until: Some(until), .. } = &status {
+            w.wake(endpoint, *until, now);
+        }
+        w.effects.closings.push((endpoint, status));
+    }
+}
+
+fn due_rows(
+    w: &mut Writer<'_>,
+    endpoint: EndpointKey,
+    limit: usize,
+    now: Timestamp,
+    into: &mut Vec<Leased>,
+) -> Result<(), Fault> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut rows = w.sql.due.query((endpoint.0, now.as_millis(), limit))?;
+    while let Some(row) = rows.next()? {
+        let own: Option<i64> = row.get(12)?;
+        let event_type: Option<String> = row.get(14)?;
+        let head = match event_type {
+            None => None,
+            Some(event_type) => Some(EventHead {
+                source: row.get::<_, Option<u32>>(13)?.map(SourceKey),
+                event_type,
+                content_type: row.get(15)?,
+                key: row.get(16)?,
+                accepted_at: time(row, 17)?,
+                payload: match own {
+                    Some(own) => Some(own),
+                    None => row.get(19)?,
+                },
+            }),
+        };
+        let counted: u32 = row.get(8)?;
+        into.push(Leased {
+            lease: Lease {
+                tenant: TenantKey(row.get(0)?),
+                delivery: DeliveryId::from_bytes(row.get(1)?),
+                token: count(row.get(11)?) + 1,
+                until: now,
+            },
+            attempt: AttemptId::from_u128(0),
+            number: row.get::<_, u32>(7)?.saturating_add(1),
+            started_at: now,
+            endpoint,
+            generation: row.get(5)?,
+            revision: row.get(6)?,
+            sequence: count(row.get(4)?),
+            history: History {
+                counted: counted.saturating_add(1),
+                interrupted_before: row.get(9)?,
+                began_at: time(row, 10)?,
+                expires_at: time_opt(row, 18)?,
+            },
+            event: EventId::from_bytes(row.get(2)?),
+            origin: row.get(3)?,
+            slot: None,
+            head,
+        });
+    }
+    Ok(())
+}
+
+fn start(w: &mut Writer<'_>, leased: &mut Leased, lease_for: Duration, now: Timestamp) -> Result<(), Fault> {
+    leased.attempt = w.shared.mint.mint(now, &*w.shared.entropy).into();
+    leased.lease.until = now.plus(lease_for);
+    w.sql.start.execute((
+        leased.lease.tenant.0,
+        leased.lease.delivery.to_bytes(),
+        leased.lease.until.as_millis(),
+        super::codec::int(leased.lease.token),
+        leased.number,
+        leased.attempt.to_bytes(),
+        now.as_millis(),
+    ))?;
+    w.effects.pending -= 1;
+    w.effects.in_flight += 1;
+    w.effects.starts += 1;
+    Ok(())
+}
+
+/// Leases that have ended, to be taken over.
+pub(super) struct Rescue {
+    pub expired_by: Timestamp,
+    pub limit: usize,
+    pub now: Timestamp,
+}
+
+impl Verb for Rescue {
+    type Done = Vec<Interrupted>;
+
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Interrupted>, Fault> {
+        let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
+        let until = self.now.plus(RESCUE_LEASE);
+        let mut all = Vec::new();
+        let mut rows = w.sql.expired.query((self.expired_by.as_millis(), limit))?;
+        while let Some(row) = rows.next()? {
+            let counted: u32 = row.get(3)?;
+            all.push(Interrupted {
+                lease: Lease {
+                    tenant: TenantKey(row.get(0)?),
+                    delivery: DeliveryId::from_bytes(row.get(1)?),
+                    token: count(row.get(6)?) + 1,
+                    until,
+                },
+                started_at: time(row, 7)?,
+                endpoint: EndpointKey(row.get(2)?),
+                history: History {
+                    counted: counted.saturating_add(1),
+                    interrupted_before: row.get(4)?,
+                    began_at: time(row, 5)?,
+                    expires_at: time_opt(row, 8)?,
+                },
+            });
+        }
+        drop(rows);
+        for taken in &all {
+            let lease = &taken.lease;
+            let token = super::codec::int(lease.token);
+            w.sql.take_over.execute((lease.tenant.0, lease.delivery.to_bytes(), token, until.as_millis()))?;
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,242 @@
+//! The lists with their filters: one statement for each, which grows with what is asked.
+
+use super::claim::idempotency_key;
+use super::codec::{count, state_code, state_of, time, time_opt};
+use super::fault::Fault;
+use crate::clock::Timestamp;
+use crate::delivery::{AttemptId, DeliveryId, DeliveryState, EventId, Name};
+use crate::ledger::{DeliveryFilter, DeliveryRow, EventFilter, EventRow, TenantKey};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params_from_iter};
+use std::time::Duration;
+
+/// How far ids may run ahead of the clock, after it was set back: a bound on `until` may not cut closer.
+const ID_LEAD: Duration = Duration::from_secs(24 * 3600);
+
+/// The lowest id that can have been minted at `at`.
+fn id_floor(at: Timestamp) -> [u8; 16] {
+    let millis = u128::try_from(at.as_millis()).unwrap_or(0).min(0xffff_ffff_ffff);
+    (millis << 80).to_be_bytes()
+}
+
+/// A `WHERE` that grows.
+struct Query {
+    sql: String,
+    values: Vec<Value>,
+}
+
+impl Query {
+    fn new(select: &str) -> Self {
+        Query { sql: select.to_owned(), values: Vec::new() }
+    }
+
+    fn and(&mut self, condition: &str, value: impl Into<Value>) {
+        self.sql.push_str(" AND ");
+        self.sql.push_str(condition);
+        self.values.push(value.into());
+    }
+
+    fn and_opt(&mut self, condition: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.and(condition, value);
+        }
+    }
+
+    fn blob(bytes: [u8; 16]) -> Value {
+        Value::Blob(bytes.to_vec())
+    }
+}
+
+pub(super) fn name(row: &Row<'_>, column: usize) -> Result<Name, Fault> {
+    let text: String = row.get(column)?;
+    text.parse().map_err(|_| Fault::damaged("a name that is none"))
+}
+
+fn name_opt(row: &Row<'_>, column: usize) -> Result<Option<Name>, Fault> {
+    let text: Option<String> = row.get(column)?;
+    text.map(|t| t.parse().map_err(|_| Fault::damaged("a name that is none"))).transpose()
+}
+
+pub(super) const EVENT_COLUMNS: &str = "e.id, e.type, e.key, s.name, e.provider_id, e.content_type, e.body_bytes, \
+                             e.payload IS NULL, e.accepted_at, e.deliver_at, e.expires_at, e.deadline";
+
+pub(super) fn event_row(row: &Row<'_>) -> Result<EventRow, Fault> {
+    Ok(EventRow {
+        id: EventId::from_bytes(row.get(0)?),
+        event_type: row.get(1)?,
+        key: row.get(2)?,
+        source: name_opt(row, 3)?,
+        provider_id: row.get(4)?,
+        content_type: row.get(5)?,
+        body_bytes: count(row.get(6)?),
+        body_erased: row.get(7)?,
+        accepted_at: time(row, 8)?,
+        deliver_at: time_opt(row, 9)?,
+        expires_at: time_opt(row, 10)?,
+        deadline: time_opt(row, 11)?,
+        deliveries: None,
+    })
+}
+
+pub(super) const DELIVERY_COLUMNS: &str = "d.id, d.event, e.type, e.key, s.name, p.name, h.name, d.state, d.reason, d.attempts, \
+                                d.generation, d.revision, d.due_at, e.accepted_at, d.finished_at, e.expires_at, \
+                                e.deadline, d.last_status, d.reference, d.sequence, d.origin, d.note";
+
+pub(super) const DELIVERY_JOINS: &str = "JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+                              LEFT JOIN source s ON s.id = e.source \
+                              JOIN endpoint p ON p.id = d.endpoint JOIN host h ON h.id = d.host";
+
+pub(super) fn delivery_row(row: &Row<'_>) -> Result<DeliveryRow, Fault> {
+    let event = EventId::from_bytes(row.get(1)?);
+    let key: Option<String> = row.get(3)?;
+    let state = state_of(row.get(7)?)?;
+    Ok(DeliveryRow {
+        id: DeliveryId::from_bytes(row.get(0)?),
+        event,
+        event_type: row.get(2)?,
+        source: name_opt(row, 4)?,
+        endpoint: name(row, 5)?,
+        host: row.get(6)?,
+        state,
+        reason: row.get(8)?,
+        attempt_count: row.get(9)?,
+        generation: row.get(10)?,
+        revision: row.get(11)?,
+        // In flight, the column holds the lease's end.
+        due_at: time_opt(row, 12)?.filter(|_| state == DeliveryState::Pending),
+        created_at: time(row, 13)?,
+        finished_at: time_opt(row, 14)?,
+        expires_at: time_opt(row, 15)?,
+        deadline: time_opt(row, 16)?,
+        last_status: row.get(17)?,
+        reference: row.get(18)?,
+        sequence: count(row.get(19)?),
+        idempotency_key: idempotency_key(key.as_deref(), event, row.get(20)?),
+        key,
+        note: row.get(21)?,
+    })
+}
+
+pub(super) fn events(
+    connection: &Connection,
+    tenant: TenantKey,
+    filter: &EventFilter,
+    before: [u8; 16],
+    limit: u32,
+) -> Result<Vec<EventRow>, Fault> {
+    let by = if filter.key.is_some() { "INDEXED BY event_key" } else { "" };
+    let mut query = Query::new(&format!(
+        "SELECT {EVENT_COLUMNS} FROM event e {by} LEFT JOIN source s ON s.id = e.source WHERE e.tenant = ?"
+    ));
+    query.values.push(i64::from(tenant.0).into());
+    query.and("e.id < ?", Query::blob(before));
+    query.and_opt("e.key = ?", filter.key.clone());
+    query.and_opt("s.name = ?", filter.source.as_ref().map(|n| n.as_str().to_owned()));
+    query.and_opt("e.type = ?", filter.event_type.clone());
+    bounds(&mut query, "e", filter.since, filter.until);
+    query.sql.push_str(" ORDER BY e.id DESC LIMIT ?");
+    query.values.push(i64::from(limit).into());
+    collect(connection, &query, event_row)
+}
+
+fn bounds(query: &mut Query, ids_of: &str, since: Option<Timestamp>, until: Option<Timestamp>) {
+    if let Some(since) = since {
+        query.and(&format!("{ids_of}.id >= ?"), Query::blob(id_floor(since)));
+        query.and("e.accepted_at >= ?", since.as_millis());
+    }
+    if let Some(until) = until {
+        query.and(&format!("{ids_of}.id < ?"), Query::blob(id_floor(until.plus(ID_LEAD))));
+        query.and("e.accepted_at < ?", until.as_millis());
+    }
+}
+
+fn collect<T>(connection: &Connection, query: &Query, read: fn(&Row<'_>) -> Result<T, Fault>) -> Result<Vec<T>, Fault> {
+    let mut statement = connection.prepare_cached(&query.sql)?;
+    let mut rows = statement.query(params_from_iter(&query.values))?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        all.push(read(row)?);
+    }
+    Ok(all)
+}
+
+pub(super) fn deliveries(
+    connection: &Connection,
+    tenant: TenantKey,
+    filter: &DeliveryFilter,
+    before: [u8; 16],
+    limit: u32,
+) -> Result<Vec<DeliveryRow>, Fault> {
+    let from = match (&filter.key, filter.state) {
+        // From the events of the key to their deliveries, which lie between the event's id and the last minted with it.
+        (Some(_), _) => "event e INDEXED BY event_key CROSS JOIN delivery d ON d.tenant = e.tenant AND d.event = e.id \
+             AND d.id > e.id AND d.id <= e.last LEFT JOIN source s ON s.id = e.source \
+             JOIN endpoint p ON p.id = d.endpoint JOIN host h ON h.id = d.host"
+            .to_owned(),
+        (None, Some(DeliveryState::Dead)) => format!("delivery d INDEXED BY delivery_dead {DELIVERY_JOINS}"),
+        (None, Some(DeliveryState::InFlight)) => format!("delivery d INDEXED BY delivery_leased {DELIVERY_JOINS}"),
+        (None, _) => format!("delivery d {DELIVERY_JOINS}"),
+    };
+    let mut query = Query::new(&format!("SELECT {DELIVERY_COLUMNS} FROM {from} WHERE d.tenant = ?"));
+    query.values.push(i64::from(tenant.0).into());
+    query.and("d.id < ?", Query::blob(before));
+    if let Some(key) = &filter.key {
+        query.and("e.tenant = ?", i64::from(tenant.0));
+        query.and("e.key = ?", key.clone());
+    }
+    if let Some(state) = filter.state {
+        // Written out, so that the partial indexes are seen to hold.
+        query.sql.push_str(&format!(" AND d.state = {}", state_code(state)));
+    }
+    let of_endpoint = "d.endpoint = (SELECT id FROM endpoint WHERE tenant = d.tenant AND name = ?)";
+    query.and_opt(of_endpoint, filter.endpoint.as_ref().map(|n| n.as_str().to_owned()));
+    query.and_opt("s.name = ?", filter.source.as_ref().map(|n| n.as_str().to_owned()));
+    query.and_opt("e.type = ?", filter.event_type.clone());
+    query.and_opt("d.reason = ?", filter.reason.clone());
+    query.and_opt("d.last_status = ?", filter.status.map(i64::from));
+    if let Some(event) = filter.event {
+        of_event(&mut query, tenant, event);
+    }
+    if let Some(q) = &filter.q {
+        search(&mut query, tenant, q);
+    }
+    bounds(&mut query, "d", filter.since, filter.until);
+    query.sql.push_str(" ORDER BY d.id DESC LIMIT ?");
+    query.values.push(i64::from(limit).into());
+    collect(connection, &query, delivery_row)
+}
+
+fn of_event(query: &mut Query, tenant: TenantKey, event: EventId) {
+    let id = event.to_bytes();
+    query.and("d.event = ?", Query::blob(id));
+    query.and("d.id > ?", Query::blob(id));
+    query.and("d.id <= (SELECT last FROM event WHERE tenant = ? AND", i64::from(tenant.0));
+    query.sql.push_str(" id = ?)");
+    query.values.push(Query::blob(id));
+}
+
+/// An id finds by its kind; any other word is a logical key, a reference or a provider's id, whole.
+fn search(query: &mut Query, tenant: TenantKey, q: &str) {
+    let tenant_value = || Value::from(i64::from(tenant.0));
+    if let Ok(id) = q.parse::<DeliveryId>() {
+        query.and("d.id = ?", Query::blob(id.to_bytes()));
+    } else if let Ok(id) = q.parse::<EventId>() {
+        of_event(query, tenant, id);
+    } else if let Ok(id) = q.parse::<AttemptId>() {
+        query.and(
+            "d.id IN (SELECT delivery FROM attempt INDEXED BY attempt_id WHERE id = ? \
+             UNION ALL SELECT id FROM delivery INDEXED BY delivery_leased WHERE state = 1 AND attempt = ?)",
+            Query::blob(id.to_bytes()),
+        );
+        query.values.push(Query::blob(id.to_bytes()));
+    } else {
+        query.and(
+            "(d.id IN (SELECT id FROM delivery INDEXED BY delivery_reference WHERE tenant = ? AND reference = ?) \
+             OR d.event IN (SELECT id FROM event INDEXED BY event_key WHERE tenant = ? AND key = ?) \
+             OR e.provider_id = ?)",
+            tenant_value(),
+        );
+        let word = || Value::from(q.to_owned());
+        query.values.extend([word(), tenant_value(), word(), word()]);
+    }
+}

@@ -1,0 +1,276 @@
+//! The end of an attempt.
+
+use super::codec::{int, state_code, time_opt};
+use super::fault::Fault;
+use super::writer::{Verb, Writer};
+use crate::clock::Timestamp;
+use crate::delivery::{DeliveryState, Disposition, EndpointEffect, EndpointStatus, PluginVersionId, Reason};
+use crate::ledger::{AttemptRecord, EndpointKey, LogRecord, RequestRecord, ResponseRecord, Settled, Settlement};
+use rusqlite::OptionalExtension as _;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+pub(super) struct SettleAttempt {
+    pub settlement: Settlement,
+    /// The sealed part of the record, if there is any.
+    pub detail: Option<Vec<u8>>,
+}
+
+/// What a disposition makes of the row.
+struct Next<'a> {
+    state: DeliveryState,
+    due: Option<Timestamp>,
+    reason: Option<&'a Reason>,
+    reference: Option<&'a str>,
+}
+
+fn next(disposition: &Disposition) -> Next<'_> {
+    let terminal = |state, reason| Next { state, due: None, reason, reference: None };
+    match disposition {
+        Disposition::Delivered { reference } => {
+            Next { reference: reference.as_deref(), ..terminal(DeliveryState::Delivered, None) }
+        }
+        Disposition::Skipped(reason) => terminal(DeliveryState::Skipped, Some(reason)),
+        Disposition::Dead(reason) => terminal(DeliveryState::Dead, Some(reason)),
+        Disposition::Expired(reason) => terminal(DeliveryState::Expired, Some(reason)),
+        Disposition::RetryAt { due, reason } | Disposition::Released { due, reason } => {
+            Next { state: DeliveryState::Pending, due: Some(*due), reason: Some(reason), reference: None }
+        }
+    }
+}
+
+impl Verb for SettleAttempt {
+    type Done = Settled;
+
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Settled, Fault> {
+        let Settlement { lease, record, decision, now } = &self.settlement;
+        let id = lease.delivery.to_bytes();
+        let open = w
+            .sql
+            .leased
+            .query_row((lease.tenant.0, id), |row| {
+                let held = row.get::<_, i64>(1)? == state_code(DeliveryState::InFlight)
+                    && row.get::<_, i64>(7)? == int(lease.token);
+                if !held {
+                    return Ok(None);
+                }
+                Ok(Some(Open {
+                    endpoint: EndpointKey(row.get(0)?),
+                    generation: row.get(2)?,
+                    revision: row.get(3)?,
+                    number: row.get(4)?,
+                    counted: row.get(5)?,
+                    interrupted: row.get(6)?,
+                    attempt: row.get(8)?,
+                    started_at: time_opt(row, 9)?,
+                }))
+            })
+            .optional()?
+            .flatten();
+        let Some(open) = open else { return Ok(Settled::LeaseLost) };
+        let next = next(&decision.disposition);
+        let released = matches!(decision.disposition, Disposition::Released { .. });
+        let interrupted = match (released, record.outcome) {
+            (true, _) => open.interrupted,
+            (false, "interrupted") => open.interrupted.saturating_add(1),
+            (false, _) => 0,
+        };
+        w.sql.insert_attempt.execute(rusqlite::params![
+            lease.tenant.0,
+            id,
+            open.number,
+            open.attempt,
+            int(lease.token),
+            open.generation,
+            open.revision,
+            open.started_at.map(Timestamp::as_millis),
+            millis(record.duration),
+            record.outcome,
+            record.status,
+            record.verdict,
+            record.reason.as_str(),
+            record.decided_by.as_str(),
+            decision.disposition.as_str(),
+            decision.disposition.next_at().map(Timestamp::as_millis),
+            decision.clamped_from.map(millis),
+            record.ambiguous,
+            record.plugin_version.map(PluginVersionId::to_bytes),
+            record.plugin_took.map(|t| i64::try_from(t.as_micros()).unwrap_or(i64::MAX)),
+            record.plugin_log_dropped,
+            self.detail,
+        ])?;
+        w.sql.settle.execute(rusqlite::params![
+            lease.tenant.0,
+            id,
+            state_code(next.state),
+            next.due.map(Timestamp::as_millis),
+            open.counted + u32::from(!released),
+            interrupted,
+            next.reason.map(Reason::as_str),
+            record.status,
+            next.reference,
+            next.state.is_terminal().then_some(now.as_millis()),
+        ])?;
+        w.effects.settles += 1;
+        w.effects.in_flight -= 1;
+        if let Some(effect) = &decision.endpoint {
+            apply_effect(w, open.endpoint, effect, *now)?;
+        }
+        if let Some(due) = next.due {
+            w.effects.pending += 1;
+            w.wake(open.endpoint, due, *now);
+        }
+        if next.state == DeliveryState::Dead {
+            w.effects.dead += 1;
+            w.effects.dead_since.push(*now);
+        }
+        Ok(Settled::Stored)
+    }
+}
+
+/// The open attempt, as it stands in its delivery's row.
+struct Open {
+    endpoint: EndpointKey,
+    generation: u32,
+    revision: u32,
+    number: u32,
+    counted: u32,
+    interrupted: u32,
+    attempt: [u8; 16],
+    started_at: Option<Timestamp>,
+}
+
+fn millis(span: std::time::Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A pause shortens no longer one and opens nothing; what is disabled stays so.
+fn apply_effect(w: &mut Writer<'_>, key: EndpointKey, effect: &EndpointEffect, now: Timestamp) -> Result<(), Fault> {
+    let Some(endpoint) = w.endpoints.get(&key) else { return Ok(()) };
+    let until_when = match &endpoint.status {
+        EndpointStatus::Enabled => None,
+        EndpointStatus::Paused { until, .. } => Some(until.unwrap_or(Timestamp::MAX)),
+        EndpointStatus::Disabled { .. } => return Ok(()),
+    };
+    let status = match effect {
+        EndpointEffect::Disable { why } => EndpointStatus::Disabled { why: why.to_string() },
+        EndpointEffect::PauseUntil { until, .. } if until_when >= Some(*until) => return Ok(()),
+        EndpointEffect::PauseUntil { until, why } => {
+            EndpointStatus::Paused { until: Some(*until), why: why.to_string() }
+        }
+    };
+    w.set_status(key, status)?;
+    if let EndpointEffect::PauseUntil { until, .. } = effect {
+        w.wake(key, *until, now);
+    }
+    Ok(())
+}
+
+/// The sealed part of an attempt: a JSON head, then the two bodies as they are.
+#[derive(Serialize, Deserialize, Default)]
+struct DetailHead<'a> {
+    #[serde(default, skip_serializing_if = "slice_is_empty")]
+    log: Cow<'a, [LogRecord]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    detail: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<RequestHead<'a>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    response: Option<ResponseHead<'a>>,
+}
+
+fn slice_is_empty(log: &[LogRecord]) -> bool {
+    log.is_empty()
+}
+
+#[derive(Serialize, Deserialize)]
+struct RequestHead<'a> {
+    method: Cow<'a, str>,
+    path: Option<Cow<'a, str>>,
+    headers: Cow<'a, [(String, String)]>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ResponseHead<'a> {
+    headers: Cow<'a, [(String, String)]>,
+    truncated: bool,
+}
+
+/// What is read back of an attempt's sealed part.
+#[derive(Default)]
+pub(super) struct Detail {
+    pub log: Vec<LogRecord>,
+    pub detail: Option<String>,
+    pub request: Option<RequestRecord>,
+    pub response: Option<ResponseRecord>,
+}
+
+/// Whether there is anything to seal.
+pub(super) fn has_detail(record: &AttemptRecord) -> bool {
+    !record.plugin_log.is_empty() || record.detail.is_some() || record.request.is_some() || record.response.is_some()
+}
+
+pub(super) fn detail_bytes_hint(record: &AttemptRecord) -> usize {
+    let request = record.request.as_ref().map_or(0, |r| r.body.len() + 256);
+    let response = record.response.as_ref().map_or(0, |r| r.body.len() + 512);
+    request + response + 128
+}
+
+pub(super) fn write_detail(record: &AttemptRecord, out: &mut Vec<u8>) {
+    let head = DetailHead {
+        log: Cow::Borrowed(&record.plugin_log),
+        detail: record.detail.as_deref().map(Cow::Borrowed),
+        request: record.request.as_ref().map(|r| RequestHead {
+            method: Cow::Borrowed(&r.method),
+            path: r.path_and_query.as_deref().map(Cow::Borrowed),
+            headers: Cow::Borrowed(&r.headers),
+        }),
+        response: record
+            .response
+            .as_ref()
+            .map(|r| ResponseHead { headers: Cow::Borrowed(&r.headers), truncated: r.body_truncated }),
+    };
+    let at = out.len();
+    out.extend_from_slice(&[0; 8]);
+    // Text in, memory out: neither side can fail.
+    let _ = serde_json::to_writer(&mut *out, &head);
+    let head_bytes = u32::try_from(out.len() - at - 8).unwrap_or(u32::MAX);
+    let sent = record.request.as_ref().map_or(&[][..], |r| &r.body);
+    let sent_bytes = u32::try_from(sent.len()).unwrap_or(u32::MAX);
+    out[at..at + 4].copy_from_slice(&head_bytes.to_le_bytes());
+    out[at + 4..at + 8].copy_from_slice(&sent_bytes.to_le_bytes());
+    out.extend_from_slice(sent);
+    if let Some(response) = &record.response {
+        out.extend_from_slice(&response.body);
+    }
+}
+
+/// `None`: not what [`write_detail`] wrote.
+pub(super) fn read_detail(bytes: Vec<u8>) -> Option<Detail> {
+    let bytes = bytes::Bytes::from(bytes);
+    let length = |at: usize| -> Option<usize> {
+        usize::try_from(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?)).ok()
+    };
+    let (head_bytes, sent_bytes) = (length(0)?, length(4)?);
+    let sent_at = head_bytes.checked_add(8)?;
+    let answer_at = sent_at.checked_add(sent_bytes)?;
+    let head: DetailHead<'_> = serde_json::from_slice(bytes.get(8..sent_at)?).ok()?;
+    if answer_at > bytes.len() {
+        return None;
+    }
+    Some(Detail {
+        log: head.log.into_owned(),
+        detail: head.detail.map(Cow::into_owned),
+        request: head.request.map(|r| RequestRecord {
+            method: r.method.into_owned(),
+            path_and_query: r.path.map(Cow::into_owned),
+            headers: r.headers.into_owned(),
+            body: bytes.slice(sent_at..answer_at),
+        }),
+        response: head.response.map(|r| ResponseRecord {
+            headers: r.headers.into_owned(),
+            body: bytes.slice(answer_at..),
+            body_truncated: r.truncated,
+        }),
+    })
+}

@@ -1,0 +1,243 @@
+//! An admin listener with two tenants, on a clock that stands still.
+
+use crate::fake_ledger::{FakeLedger, Fixed};
+use crate::ingress::name;
+use crate::peer::{Reply, ask};
+use hookgate::admin::{Admin, Endpoint, Estate, Serving, Settings, Shown, State, Tenant};
+use hookgate::clock::{Clock, Timestamp};
+use hookgate::delivery::{AttemptId, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Mint, Route};
+use hookgate::http::{Limits, serve};
+use hookgate::ledger::{
+    AttemptRow, DeliveryDetail, DeliveryRow, EndpointCaps, EndpointKey, EndpointState, Gauges, Slots, TenantKey,
+};
+use hookgate::secret::Secret;
+use hookgate::telemetry::Metrics;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_123);
+pub const TOKEN: &str = "hg-operator-5f1e";
+/// Put where a secret could slip through; must be in no answer.
+pub const CANARY: &str = "canary-8842";
+
+pub struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+}
+
+pub struct Office {
+    pub address: SocketAddr,
+    pub ledger: Arc<FakeLedger>,
+    pub serving: watch::Sender<Serving>,
+    /// acme's, in this order: dead, pending, delivered; then globex's dead one.
+    pub deliveries: [DeliveryId; 4],
+}
+
+/// The process has one recorder.
+pub fn metrics() -> Metrics {
+    static INSTALLED: OnceLock<Metrics> = OnceLock::new();
+    INSTALLED.get_or_init(|| Metrics::install().unwrap()).clone()
+}
+
+fn shown(fields: &Value) -> Shown {
+    let Value::Object(fields) = fields else { panic!("an object") };
+    Shown::new(fields.clone())
+}
+
+fn estate() -> Estate {
+    let github = json!({ "scheme": "github", "secrets": [CANARY], "rate": { "per_second": 5.0, "burst": 10 } });
+    let billing = json!({
+        "url": "https://billing.example/hooks", "event_types": ["push", "invoice.*"], "timeout": "15s",
+        "concurrency": 10, "on_ambiguous": "retry", "signing_secrets": [CANARY],
+    });
+    let paid = EventTypes::new(vec!["push".to_owned(), "invoice.*".to_owned()]).unwrap();
+    let endpoint = |key, route, fields: &Value| Endpoint { key: EndpointKey(key), route, shown: shown(fields) };
+    let acme = Tenant {
+        key: TenantKey(1),
+        sources: [(name("github"), shown(&github)), (name("partner"), shown(&json!({ "scheme": "custom" })))].into(),
+        endpoints: [
+            (name("billing"), endpoint(1, Route { sources: None, event_types: paid }, &billing)),
+            (name("only-github"), {
+                let route = Route { sources: Some(vec![name("github")]), event_types: EventTypes::default() };
+                endpoint(2, route, &json!({ "url": "https://b.example/" }))
+            }),
+        ]
+        .into(),
+    };
+    let globex = Tenant { key: TenantKey(2), sources: [].into(), endpoints: [].into() };
+    Estate { tenants: [(name("acme"), acme), (name("globex"), globex)].into() }
+}
+
+fn rows() -> Vec<(TenantKey, DeliveryDetail)> {
+    let mint = Mint::default();
+    let row = |tenant: u32, state: DeliveryState| {
+        let dead = state == DeliveryState::Dead;
+        let delivery = DeliveryRow {
+            id: mint.mint(NOW, &Fixed).into(),
+            event: EventId::from(mint.mint(NOW, &Fixed)),
+            event_type: "invoice.paid".to_owned(),
+            key: Some("order-7".to_owned()),
+            source: Some(name("github")),
+            endpoint: name("billing"),
+            host: "billing.example".to_owned(),
+            state,
+            reason: dead.then(|| "http_500".to_owned()),
+            attempt_count: 1,
+            generation: 1,
+            revision: 0,
+            due_at: (state == DeliveryState::Pending).then_some(NOW),
+            created_at: NOW,
+            finished_at: dead.then_some(NOW),
+            expires_at: None,
+            deadline: None,
+            last_status: dead.then_some(500),
+            reference: None,
+            sequence: 41,
+            idempotency_key: "order-7".to_owned(),
+            note: None,
+        };
+        let attempt = AttemptRow {
+            id: AttemptId::from(mint.mint(NOW, &Fixed)),
+            number: 1,
+            generation: 1,
+            revision: 0,
+            started_at: NOW,
+            duration_ms: Some(12),
+            outcome: Some("answered".to_owned()),
+            status: Some(500),
+            verdict: Some("terminal".to_owned()),
+            reason: Some("http_500".to_owned()),
+            decided_by: Some("builtin".to_owned()),
+            disposition: Some("dead".to_owned()),
+            next_at: None,
+            clamped_from_ms: None,
+            ambiguous: false,
+            plugin_version: None,
+            plugin_ms: Some(0.125),
+            plugin_log: Vec::new(),
+            plugin_log_dropped: 0,
+            detail: None,
+            response_headers: Some(vec![("content-type".to_owned(), "text/html".to_owned())]),
+            response_body: Some("<script>alert(1)</script>".to_owned()),
+            response_body_base64: None,
+            response_body_truncated: false,
+            request_method: None,
+            request_path: None,
+        };
+        (TenantKey(tenant), DeliveryDetail { delivery, attempts: vec![attempt] })
+    };
+    vec![
+        row(1, DeliveryState::Dead),
+        row(1, DeliveryState::Pending),
+        row(1, DeliveryState::Delivered),
+        row(2, DeliveryState::Dead),
+    ]
+}
+
+pub async fn office() -> Office {
+    office_with(|_| {}).await
+}
+
+pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
+    let ledger = Arc::new(FakeLedger::default());
+    let rows = rows();
+    let deliveries = std::array::from_fn(|i| rows[i].1.delivery.id);
+    *ledger.rows.lock().unwrap() = rows;
+    let state = |key, endpoint: &str, status| EndpointState {
+        key: EndpointKey(key),
+        name: name(endpoint),
+        host: format!("{endpoint}.example"),
+        status,
+        pending: 3,
+        available: 2,
+        in_flight: 1,
+        dead: 4,
+        oldest_pending_at: Some(NOW),
+    };
+    let paused = EndpointStatus::Paused { until: Some(NOW.plus(Duration::from_secs(60))), why: "retry_after".into() };
+    *ledger.endpoints.lock().unwrap() = vec![
+        (TenantKey(1), state(1, "billing", EndpointStatus::Enabled)),
+        (TenantKey(1), state(9, "former", EndpointStatus::Enabled)),
+        (TenantKey(1), state(2, "only-github", paused)),
+        (TenantKey(2), state(3, "theirs", EndpointStatus::Enabled)),
+    ];
+    *ledger.gauges.lock().unwrap() = Gauges { pending: 17, dead: 2, ..Gauges::default() };
+    let slots = Arc::new(Slots::new(Arc::default()));
+    let caps = |endpoint| EndpointCaps {
+        endpoint: EndpointKey(endpoint),
+        tenant: TenantKey(1),
+        concurrency: 10_000,
+        lease_for: Duration::from_secs(30),
+        rate: None,
+    };
+    slots.configure(vec![caps(1), caps(2)], 10_000, 10_000);
+    let (serving, observed) = watch::channel(Serving::Open);
+    let mut settings = Settings::with_token(Secret::new(TOKEN));
+    change(&mut settings);
+    let state = State {
+        ledger: Arc::clone(&ledger) as _,
+        slots,
+        clock: Arc::new(Still),
+        metrics: metrics(),
+        serving: observed,
+    };
+    let admin = Admin::new(settings, state);
+    admin.replace_estate(estate());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, Arc::new(admin), Limits::default(), CancellationToken::new()));
+    Office { address, ledger, serving, deliveries }
+}
+
+impl Office {
+    /// With the operator's token. Every answer that is seen is searched for secrets.
+    pub async fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> Reply {
+        let headers = format!("authorization: Bearer {TOKEN}\r\n{headers}");
+        self.ask_bare(method, path, &headers, body).await
+    }
+
+    pub async fn ask_bare(&self, method: &str, path: &str, headers: &str, body: &str) -> Reply {
+        let length = body.len();
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: a\r\n{headers}content-length: {length}\r\n\r\n");
+        let reply = ask(self.address, format!("{head}{body}")).await;
+        let text = String::from_utf8_lossy(&reply.body);
+        assert!(!text.contains(CANARY) && !text.contains(TOKEN), "{method} {path} shows a secret: {text}");
+        assert_eq!(reply.header("cache-control"), Some("no-store"), "{method} {path}");
+        reply
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        self.ask("GET", path, "", "").await
+    }
+
+    pub async fn post(&self, path: &str, body: &str) -> Reply {
+        self.ask("POST", path, "content-type: application/json\r\n", body).await
+    }
+
+    /// What the ledger was asked for last.
+    pub fn asked(&self) -> String {
+        self.ledger.asked.lock().unwrap().clone().unwrap_or_default()
+    }
+}
+
+/// Compares with `tests/golden/admin/{file}.json`; with `HOOKGATE_BLESS` set, writes it.
+#[track_caller]
+pub fn assert_golden(file: &str, reply: &Reply) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/admin/{file}.json"));
+    let shown = json!({ "status": reply.status, "body": reply.json() });
+    let text = format!("{}\n", serde_json::to_string_pretty(&shown).unwrap());
+    if std::env::var_os("HOOKGATE_BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, golden, "{} differs: look at it, then run again with HOOKGATE_BLESS=1", path.display());
+}

@@ -1,0 +1,21 @@
+//! One suite against the ledger's traits, for every ledger there is.
+
+#![allow(unreachable_pub, reason = "one binary of several files")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests are tests")]
+
+mod support;
+
+#[path = "ledger/bench.rs"]
+mod bench;
+#[path = "ledger/dedup.rs"]
+mod dedup;
+#[path = "ledger/durability.rs"]
+mod durability;
+#[path = "ledger/model.rs"]
+mod model;
+#[path = "ledger/operations.rs"]
+mod operations;
+#[path = "ledger/queue.rs"]
+mod queue;
+#[path = "ledger/records.rs"]
+mod records;
