@@ -6,9 +6,10 @@ use super::place::EndpointVerb;
 use super::query::Query;
 use super::{At, answer, ledger_problem, not_found};
 use crate::clock::Timestamp;
-use crate::delivery::Name;
+use crate::delivery::{EndpointStatus, Name};
 use crate::http::{Answer, Problem};
 use crate::ledger::{EndpointChange, EndpointState};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -89,8 +90,13 @@ impl At<'_> {
             }
         };
         let endpoint: Name = name.parse().map_err(|_| not_found())?;
+        let resumed = change == EndpointChange::Resume;
         let changed = self.ledger().change_endpoint(self.tenant.key, &endpoint, change, now).await;
-        changed.map_err(|error| ledger_problem(&error))?.ok_or_else(not_found)?;
+        let status = changed.map_err(|error| ledger_problem(&error))?.ok_or_else(not_found)?;
+        if resumed && matches!(status, EndpointStatus::Disabled { .. }) {
+            let detail = "the endpoint is disabled, and a resume ends a pause: use `enable`";
+            return Err(Problem::new(StatusCode::CONFLICT, "endpoint_disabled", detail));
+        }
         self.endpoint_as_it_is(name).await
     }
 }

@@ -1,3 +1,5 @@
+//! The address guard against every range, spelling and name that it must refuse.
+
 use super::*;
 use ipnet::IpNet;
 use proptest::prelude::*;

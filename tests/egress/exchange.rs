@@ -206,7 +206,7 @@ async fn a_drip_does_not_stretch_the_deadline() {
         peer.request().await;
         peer.say(b"HTTP/1.1 200 OK\r\nx: ").await;
         loop {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await; // plays the peer: a drip
             let Ok(()) = tokio::io::AsyncWriteExt::write_all(&mut peer.stream, b"y").await else { return peer.close() };
         }
     })

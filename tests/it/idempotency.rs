@@ -32,10 +32,14 @@ async fn racing_copies_are_one_event() {
 #[tokio::test]
 async fn an_unsigned_id_opens_no_door_to_a_replay() {
     let receiver = Receiver::kind().await;
-    let gateway = Gateway::start(&(github_source() + &endpoint("billing", &receiver.url("/"), ""))).await;
+    let mut gateway = Gateway::start(&(github_source() + &endpoint("billing", &receiver.url("/"), ""))).await;
     let first = gateway.accepted(gateway.github("d-1", "push", "{\"n\":1}")).await;
-    for id in ["d-1", "d-2"] {
-        let again = gateway.send(gateway.github(id, "push", "{\"n\":1}")).await.unwrap();
+    for id in ["d-1", "d-2", "after a restart"] {
+        if id.contains("restart") {
+            gateway.kill();
+            gateway.boot().await;
+        }
+        let again = gateway.send(gateway.github(&id.replace(' ', "-"), "push", "{\"n\":1}")).await.unwrap();
         assert_eq!((again.status, again.json()["duplicate"].as_bool()), (200, Some(true)), "{id}");
         assert_eq!(again.json()["event"], first.as_str());
     }

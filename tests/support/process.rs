@@ -16,7 +16,6 @@ pub struct Gateway {
     pub ingress: String,
     pub admin: String,
     child: Option<Child>,
-    env: Vec<(String, String)>,
     http: reqwest::Client,
 }
 
@@ -66,12 +65,7 @@ impl Gateway {
         // Whoever was first has installed it.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
-        Gateway { dir, ingress, admin, child: None, env: Vec::new(), http }
-    }
-
-    pub fn env(&mut self, name: &str, value: &str) {
-        self.env.retain(|(n, _)| n != name);
-        self.env.push((name.to_owned(), value.to_owned()));
+        Gateway { dir, ingress, admin, child: None, http }
     }
 
     pub fn config(&self) -> PathBuf {
@@ -85,7 +79,6 @@ impl Gateway {
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOOKGATE_ADMIN_TOKEN", TOKEN).env("HOOKGATE_TOKEN", TOKEN).env("NO_COLOR", "1");
         command.env("HOOKGATE_URL", format!("http://{}", self.admin)).env("HOOKGATE_TENANT", "acme");
-        command.envs(self.env.iter().map(|(n, v)| (n, v)));
         command
     }
 

@@ -7,7 +7,7 @@ use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{AttemptId, DeliveryId, EventId, History};
 use crate::ledger::{Accepted, Claimed, EndpointKey, EventContent, Lease, LedgerError, Slot, SourceKey, TenantKey};
-use crate::verify::{Event, Verified};
+use crate::verify::{Dedup, Event, Verified};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -36,6 +36,16 @@ pub(super) struct Arriving {
 /// The first token of a delivery that is born leased, and of any other before its first claim.
 const FIRST_TOKEN: u64 = 0;
 
+/// The rule of [`Dedup`]: by the key proper, and where the signature does not cover it, by what it does cover.
+fn known(w: &mut Writer<'_>, dedup: &Dedup, body: &[u8; 16], now: Timestamp) -> Result<Option<Accepted>, Fault> {
+    if let Some(earlier) = w.earlier(&dedup.digest, now)? {
+        let same = earlier.body_digest == *body;
+        return Ok(Some(if same { Accepted::Duplicate(earlier.event) } else { Accepted::KeyReused(earlier.event) }));
+    }
+    let Some(content) = &dedup.content else { return Ok(None) };
+    Ok(w.earlier(content, now)?.map(|earlier| Accepted::Duplicate(earlier.event)))
+}
+
 impl Verb for AcceptEvent {
     type Done = Accepted;
 
@@ -49,13 +59,9 @@ impl Verb for AcceptEvent {
         }
         let event = &*self.event;
         if let Some(dedup) = &event.dedup
-            && let Some(earlier) = w.earlier(&dedup.digest, self.now)?
+            && let Some(known) = known(w, dedup, &event.body_digest, self.now)?
         {
-            return Ok(if earlier.body_digest == event.body_digest {
-                Accepted::Duplicate(earlier.event)
-            } else {
-                Accepted::KeyReused(earlier.event)
-            });
+            return Ok(known);
         }
         w.effects.accepts += 1;
         let (tenant, id, now) = (self.tenant.0, self.id.to_bytes(), self.now.as_millis());
@@ -80,7 +86,9 @@ impl Verb for AcceptEvent {
         ])?;
         if let Some(dedup) = &event.dedup {
             let until = self.now.plus(dedup.window);
-            w.remember(dedup.digest, self.id, &event.body_digest, self.now, until)?;
+            for digest in [Some(dedup.digest), dedup.content].into_iter().flatten() {
+                w.remember(digest, self.id, &event.body_digest, self.now, until)?;
+            }
         }
         let later = event.deliver_at.filter(|at| *at > self.now);
         for arriving in &mut self.deliveries {
