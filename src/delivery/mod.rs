@@ -10,8 +10,7 @@ mod policy;
 mod state;
 
 pub use decide::{
-    Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide,
-    may_start,
+    Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide, may_start,
 };
 pub use endpoint::{EndpointStatus, EventTypes, Route};
 pub use id::{AttemptId, BadId, BadName, DeliveryId, EventId, Mint, Minted, Name, OperationId, PluginVersionId};

@@ -74,6 +74,11 @@ impl Gateway {
         self.env.push((name.to_owned(), value.to_owned()));
     }
 
+    #[allow(dead_code, reason = "not every test takes a variable back")]
+    pub fn unset(&mut self, name: &str) {
+        self.env.retain(|(n, _)| n != name);
+    }
+
     pub fn config(&self) -> PathBuf {
         self.dir.path().join("hookgate.toml")
     }
