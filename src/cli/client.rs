@@ -176,7 +176,7 @@ fn json(answer: &[u8]) -> Result<Value, Failure> {
     })
 }
 
-fn http() -> Result<reqwest::Client, Failure> {
+pub(super) fn http() -> Result<reqwest::Client, Failure> {
     // Another part of the process may have installed one before: that one does as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     reqwest::Client::builder()

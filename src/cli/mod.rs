@@ -91,6 +91,8 @@ enum Command {
     /// Deliveries: the log, one with its attempts, and what can be done with it
     #[command(subcommand)]
     Delivery(delivery::Delivery),
+    /// See it work: a gateway, a sample plugin and a moody receiver, without any set-up
+    Demo(demo::Demo),
     /// Dead letters: what is in the DLQ, in groups, and out of it again
     #[command(subcommand)]
     Dlq(dlq::Dlq),
@@ -149,6 +151,7 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Check(args) => check::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Delivery(verb) => block_on(delivery::run(verb, context)),
+        Command::Demo(args) => demo::run(&args, context),
         Command::Dlq(verb) => block_on(dlq::run(verb, context)),
         Command::Endpoint(verb) => block_on(endpoint::run(verb, context)),
         Command::Event(verb) => block_on(event::run(verb, context)),
