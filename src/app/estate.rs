@@ -38,7 +38,7 @@ pub(super) struct Rooms {
     pub(super) entropy: Arc<dyn Entropy>,
 }
 
-fn problem(field: String, problem: impl ToString) -> Error {
+fn problem(field: String, problem: &impl ToString) -> Error {
     Error::Resource { field, problem: problem.to_string() }
 }
 
@@ -57,7 +57,7 @@ impl Rooms {
                 let secrets = resolved(&s.secrets, env, &format!("tenants.{tenant}.sources.{source}.secrets"))?;
                 let compiled = s.spec.compile(tenant, source, secrets).map_err(|problems| {
                     let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                    problem(format!("tenants.{tenant}.sources.{source}"), all.join("; "))
+                    problem(format!("tenants.{tenant}.sources.{source}"), &all.join("; "))
                 })?;
                 sources.insert((tenant.clone(), source.clone()), compiled);
             }
@@ -67,8 +67,8 @@ impl Rooms {
             for (name, plugin) in &tenant_settings.plugins {
                 let field = format!("tenants.{tenant}.plugins.{name}.path");
                 let wasm = std::fs::read(&plugin.path)
-                    .map_err(|e| problem(field.clone(), format!("{}: {e}", plugin.path.display())))?;
-                let plugin = self.host.load(tenant, &wasm).await.map_err(|rejected| problem(field, rejected))?;
+                    .map_err(|e| problem(field.clone(), &format!("{}: {e}", plugin.path.display())))?;
+                let plugin = self.host.load(tenant, &wasm).await.map_err(|rejected| problem(field, &rejected))?;
                 for warning in plugin.warnings() {
                     tracing::warn!(%tenant, plugin = %name, warning, "a trial call of the plugin faulted");
                 }
@@ -140,7 +140,7 @@ impl Rooms {
 }
 
 fn resolved(secrets: &[SecretRef], env: &Env, field: &str) -> Result<Vec<Secret>, Error> {
-    secrets.iter().map(|secret| secret.resolve(env).map_err(|e| problem(field.to_owned(), e))).collect()
+    secrets.iter().map(|secret| secret.resolve(env).map_err(|e| problem(field.to_owned(), &e))).collect()
 }
 
 fn host_of(url: &str) -> String {
@@ -208,10 +208,10 @@ fn target(
     Ok(Target {
         tenant: tenant.clone(),
         name: name.clone(),
-        url: url::Url::parse(&endpoint.url).map_err(|e| problem(field("url"), e))?,
+        url: url::Url::parse(&endpoint.url).map_err(|e| problem(field("url"), &e))?,
         timeout: endpoint.timeout,
         terms: endpoint.terms.clone(),
-        signer: Signer::new(&secrets).map_err(|e| problem(field("signing_secrets"), e))?,
+        signer: Signer::new(&secrets).map_err(|e| problem(field("signing_secrets"), &e))?,
         idempotency_header: endpoint.idempotency_header.clone(),
         advice,
     })

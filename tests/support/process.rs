@@ -74,7 +74,6 @@ impl Gateway {
         self.env.push((name.to_owned(), value.to_owned()));
     }
 
-    #[allow(dead_code, reason = "not every test takes a variable back")]
     pub fn unset(&mut self, name: &str) {
         self.env.retain(|(n, _)| n != name);
     }
