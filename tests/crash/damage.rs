@@ -36,7 +36,7 @@ async fn a_damaged_log_is_opened_or_refused() {
     let receiver = Receiver::kind().await;
     let config = github_source() + &super::process::endpoint("billing", &receiver.url("/"), "");
     let mut gateway = Gateway::start(&config).await;
-    let provider = Provider::of(&gateway.ingress);
+    let provider = Provider::of(&gateway);
     let wal = gateway.dir.path().join("data/ledger.db-wal");
     let mut n = 0;
     for (what, damage) in DAMAGES {

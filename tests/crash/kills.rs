@@ -62,7 +62,7 @@ struct Load {
 
 impl Load {
     fn on(gateway: &Gateway) -> Load {
-        let provider = Arc::new(Provider::of(&gateway.ingress));
+        let provider = Arc::new(Provider::of(gateway));
         let stop = CancellationToken::new();
         let mut workers = JoinSet::new();
         for _ in 0..WORKERS {
@@ -180,6 +180,11 @@ async fn random_kills_lose_nothing() {
         }
         tokio::time::sleep(Duration::from_millis(chance.below(400))).await; // plays the peer: the killer takes its time
         assert!(gateway.running(), "it ended by itself");
+        if chance.below(8) == 0 {
+            // In the middle of a clean stop, if it is not over already.
+            gateway.signal(libc::SIGTERM);
+            tokio::time::sleep(Duration::from_millis(chance.below(50))).await; // plays the peer: an impatient supervisor
+        }
         gateway.kill();
     }
     gateway.boot().await;

@@ -122,7 +122,7 @@ mod built_in {
         let mut gateway = Gateway::stopped(&config(&receiver, 5));
         // More than any socket takes at once, so that a part is a part.
         let body = if at == "D2" { format!("{{\"pad\":\"{}\"}}", "x".repeat(10 << 20)) } else { body(1) };
-        let provider = Provider::of(&gateway.ingress);
+        let provider = Provider::of(&gateway);
         gateway.env(VARIABLE, at);
         gateway.boot().await;
         let told: Option<Acknowledged> = provider.once(1, &body).await;
@@ -173,7 +173,7 @@ mod built_in {
             let mut gateway = Gateway::stopped(&config(&receiver, attempts_max));
             gateway.env(VARIABLE, "D3");
             gateway.boot().await;
-            let provider = Provider::of(&gateway.ingress);
+            let provider = Provider::of(&gateway);
             let told = provider.once(1, &body(1)).await;
             dies(&mut gateway, "D3").await;
             for _ in 1..deaths {
@@ -201,7 +201,7 @@ mod built_in {
         let mut gateway = Gateway::stopped(&config(&receiver, 9));
         gateway.env(VARIABLE, "D4");
         gateway.boot().await;
-        let provider = Provider::of(&gateway.ingress);
+        let provider = Provider::of(&gateway);
         provider.once(1, &body(1)).await;
         dies(&mut gateway, "D4").await;
         gateway.spawn();
