@@ -1,5 +1,10 @@
 //! The binary itself: what a script sees of it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "command_line/signing.rs"]
+mod signing;
+
 use assert_cmd::Command;
 
 fn hookgate(args: &[&str]) -> Command {

@@ -12,8 +12,11 @@ mod dlq;
 mod endpoint;
 mod event;
 mod exit;
+mod keys;
 pub mod listen;
 mod output;
+mod reference;
+mod request;
 pub mod send;
 pub mod serve;
 pub mod sign;
@@ -26,6 +29,7 @@ mod tests;
 pub use client::Client;
 pub use exit::{Exit, Failure};
 pub use output::{Consent, Format, Output, Streams};
+pub use reference::reference;
 
 use crate::config::Env;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -102,10 +106,18 @@ enum Command {
     /// Events: what was accepted, and publishing one
     #[command(subcommand)]
     Event(event::Event),
+    /// A receiver that prints what it gets, and verifies it
+    Listen(listen::Listen),
+    /// Sign a body and post it
+    Send(send::Send),
     /// Run the gateway: ingress, dispatch and admin API in one process
     Serve(serve::Serve),
+    /// Print the headers that sign a body
+    Sign(sign::Sign),
     /// Follow deliveries as they happen
     Tail(tail::Tail),
+    /// Say whether a request is valid, or which step failed and why
+    Verify(verify::Verify),
 }
 
 /// What a command works with.
@@ -155,8 +167,12 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Dlq(verb) => block_on(dlq::run(verb, context)),
         Command::Endpoint(verb) => block_on(endpoint::run(verb, context)),
         Command::Event(verb) => block_on(event::run(verb, context)),
+        Command::Listen(args) => block_on(listen::run(&args, context)),
+        Command::Send(args) => block_on(send::run(&args, context)),
         Command::Serve(args) => serve::run(&args, context),
+        Command::Sign(args) => sign::run(&args, context),
         Command::Tail(args) => block_on(tail::run(args, context)),
+        Command::Verify(args) => verify::run(&args, context),
     }
 }
 

@@ -1,31 +1,48 @@
-//! The arguments of `hookgate sign`, and those it shares with `send`.
+//! `hookgate sign`, and what it shares with `send`.
 
-use std::path::PathBuf;
+use super::delivery::bytes_of;
+use super::keys::{Keys, Ready, now, time};
+use super::{Context, Exit, Failure, Format};
+use crate::clock::Timestamp;
+use crate::delivery::{EventId, Mint};
+use crate::entropy::SystemEntropy;
+use crate::verify::{SignRequest, Source};
+use bytes::Bytes;
+use reqwest::Url;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// The body: one of these.
+#[derive(clap::Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub struct Payload {
+    /// The body, from a file or `-`, byte for byte
+    #[arg(long, value_name = "FILE")]
+    pub body: Option<PathBuf>,
+    /// The body itself
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub data: Option<String>,
+}
 
 /// What is signed, and how.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Signing {
-    /// A built-in scheme
-    #[arg(long, default_value = "standard-webhooks")]
-    pub scheme: String,
-    /// env:NAME, file:PATH, or the secret itself
-    #[arg(long)]
-    pub secret: String,
-    /// The body
-    #[arg(long, value_name = "TEXT", conflicts_with = "file", required_unless_present = "file")]
-    pub body: Option<String>,
-    /// The body, from a file or `-`, byte for byte
-    #[arg(short, long, value_name = "FILE")]
-    pub file: Option<PathBuf>,
-    /// The event's id, where the scheme has one [default: a fresh one]
+    #[command(flatten)]
+    pub keys: Keys,
+    #[command(flatten)]
+    pub payload: Payload,
+    /// The event's id, where the scheme carries it in a header [default: a fresh one]
     #[arg(long)]
     pub id: Option<String>,
     /// The event's type, where the scheme carries it in a header
     #[arg(long = "type", value_name = "TYPE")]
     pub event_type: Option<String>,
-    /// The signed time, in Unix seconds [default: now]
-    #[arg(long, value_name = "SECONDS")]
-    pub timestamp: Option<i64>,
+    /// The signed time: RFC 3339, or Unix seconds [default: now]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    pub at: Option<Timestamp>,
+    /// The body's content type
+    #[arg(long, value_name = "TYPE", default_value = "application/json")]
+    pub content_type: String,
 }
 
 /// Print the headers that sign a body
@@ -33,4 +50,136 @@ pub struct Signing {
 pub struct Sign {
     #[command(flatten)]
     pub signing: Signing,
+    /// Where it will be sent, for schemes that sign the URL
+    #[arg(long)]
+    pub url: Option<String>,
+    /// Print a curl command that sends it there
+    #[arg(long, value_name = "URL", conflicts_with = "url")]
+    pub curl: Option<String>,
+}
+
+impl Payload {
+    pub(super) fn read(&self, context: &mut Context<'_>) -> Result<Bytes, Failure> {
+        match (&self.body, &self.data) {
+            (Some(file), _) => Ok(bytes_of(file, context)?.into()),
+            (None, data) => Ok(data.clone().unwrap_or_default().into()),
+        }
+    }
+}
+
+/// Signs one body again and again.
+pub(super) struct Signature<'a> {
+    signing: &'a Signing,
+    source: Source,
+    url: String,
+    mint: Mint,
+}
+
+/// One signed request.
+pub(super) struct Signed {
+    pub(super) id: String,
+    pub(super) at: Timestamp,
+    /// The signature's header first.
+    pub(super) headers: Vec<(String, String)>,
+}
+
+impl<'a> Signature<'a> {
+    pub(super) fn new(signing: &'a Signing, source: Source, url: String) -> Self {
+        Signature { signing, source, url, mint: Mint::default() }
+    }
+
+    /// With a fresh id and time, unless they are given.
+    pub(super) fn sign(&self, body: &Bytes) -> Result<Signed, Failure> {
+        let at = self.signing.at.unwrap_or_else(now);
+        let fresh = || EventId::from(self.mint.mint(now(), &SystemEntropy)).to_string();
+        let id = self.signing.id.clone().unwrap_or_else(fresh);
+        let event_type = self.signing.event_type.as_deref();
+        let request = SignRequest { id: &id, event_type, timestamp: at, url: &self.url, body };
+        let headers = self.source.sign(request).map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
+        Ok(Signed { id, at, headers })
+    }
+}
+
+/// A URL that a request can be sent to.
+pub(super) fn destination(text: &str) -> Result<Url, Failure> {
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() && url.username().is_empty() => Ok(url),
+        Ok(_) | Err(_) => Err(Failure::usage(
+            format!("`{}` is not a URL to send to", super::output::plain(text)),
+            "write e.g. http://127.0.0.1:8080/in/acme/github, without a user name",
+        )),
+    }
+}
+
+pub(super) fn run(args: &Sign, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let Ready { source, .. } = args.signing.keys.ready(None, context)?;
+    let curl = args.curl.as_deref().map(destination).transpose()?;
+    let url = match (&curl, &args.url) {
+        (Some(url), _) => url.to_string(),
+        (None, Some(url)) => url.clone(),
+        (None, None) if source.signs_url() => {
+            return Err(Failure::usage("the scheme signs the URL", "say where it will be sent with --url"));
+        }
+        (None, None) => String::new(),
+    };
+    let body = args.signing.payload.read(context)?;
+    let scheme = source.scheme().to_owned();
+    let signed = Signature::new(&args.signing, source, url).sign(&body)?;
+    let curl = curl.map(|url| command(&url, &args.signing, &signed.headers));
+    let output = &mut context.output;
+    match (output.format, &curl) {
+        (Format::Json, _) => {
+            let headers: serde_json::Map<_, _> = signed.headers.into_iter().map(|(k, v)| (k, v.into())).collect();
+            output.document(&json!({
+                "scheme": scheme, "id": signed.id, "timestamp": signed.at, "headers": headers, "curl": curl,
+            }))?;
+        }
+        (Format::Table | Format::Quiet, Some(curl)) => output.line(curl)?,
+        (Format::Table, None) => {
+            signed.headers.iter().try_for_each(|(name, value)| output.line(&format!("{name}: {value}")))?;
+        }
+        (Format::Quiet, None) => {
+            signed.headers.iter().take(1).try_for_each(|(_, value)| output.line(value))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// A command for a POSIX shell.
+fn command(url: &Url, signing: &Signing, headers: &[(String, String)]) -> String {
+    let content_type = ("content-type".to_owned(), signing.content_type.clone());
+    let headers = std::iter::once(&content_type).chain(headers);
+    let headers: String = headers.map(|(name, value)| format!(" -H {}", quoted(&format!("{name}: {value}")))).collect();
+    let body = match &signing.payload {
+        Payload { body: Some(file), .. } => format!("--data-binary {}", quoted(&format!("@{}", shown(file)))),
+        // `--data` would take a leading `@` for a file.
+        Payload { data, .. } => format!("--data-raw {}", quoted(data.as_deref().unwrap_or_default())),
+    };
+    format!("curl{headers} {body} {}", quoted(url.as_str()))
+}
+
+fn shown(file: &Path) -> String {
+    file.display().to_string()
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_back_what_is_quoted() {
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+    }
+
+    #[test]
+    fn only_web_addresses_are_sent_to() {
+        assert!(destination("http://127.0.0.1:1/in/a/b?c=d").is_ok());
+        for bad in ["", "127.0.0.1:1", "ftp://h/", "file:///etc/passwd", "http://u:p@h/", "data:,x"] {
+            assert!(destination(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -557,19 +557,31 @@ fn arguments_of_commands_agree_with_themselves() {
     Cli::command().debug_assert();
     serve::Serve::augment_args(clap::Command::new("serve")).debug_assert();
     demo::Demo::augment_args(clap::Command::new("demo")).debug_assert();
-    sign::Sign::augment_args(clap::Command::new("sign")).debug_assert();
-    send::Send::augment_args(clap::Command::new("send")).debug_assert();
-    listen::Listen::augment_args(clap::Command::new("listen")).debug_assert();
-    let verify = || verify::Verify::augment_args(clap::Command::new("verify"));
-    verify().debug_assert();
+    let parses = |args: &[&str]| Cli::command().try_get_matches_from([&["hookgate"], args].concat()).is_ok();
     for (args, good) in [
         (&["verify", "--scheme=github", "--secret=s", "--request=f"][..], true),
+        (&["verify", "--source=a/b", "--request=f", "--at=-5", "--tolerance=5m", "--url=https://h.example"], true),
         (&["verify", "--cases=f"], true),
         (&["verify", "--scheme=github", "--secret=s"], false),
-        (&["verify", "--request=f"], false),
+        (&["verify", "--source=a/b", "--secret=s", "--request=f"], false),
+        (&["verify", "--secret=", "--request=f"], false),
+        (&["verify", "--request=f", "--secret=s", "--at=noon"], false),
         (&["verify", "--cases=f", "--scheme=github"], false),
+        (&["verify", "--cases=f", "--at=5"], false),
+        (&["verify", "--cases=f", "--request=f"], false),
         (&["verify"], false),
+        (&["sign", "--secret=s", "--data=-x"], true),
+        (&["sign", "--secret=s"], false),
+        (&["sign", "--secret=s", "--data=x", "--body=f"], false),
+        (&["sign", "--secret=s", "--data=x", "--curl=u", "--url=u"], false),
+        (&["send", "--secret=s", "--data=x"], false),
+        (&["send", "u", "--secret=s", "--data=x", "--count=0"], false),
+        (&["send", "u", "--secret=s", "--data=x", "--concurrency=257"], false),
+        (&["listen"], true),
+        (&["listen", "--status=200,99"], false),
+        (&["listen", "--delay=11m"], false),
+        (&["listen", "--exit-after=0"], false),
     ] {
-        assert_eq!(verify().try_get_matches_from(args).is_ok(), good, "{args:?}");
+        assert_eq!(parses(args), good, "{args:?}");
     }
 }

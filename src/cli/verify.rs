@@ -1,27 +1,190 @@
-//! The arguments of `hookgate verify`.
+//! `hookgate verify`: one request step by step, or a file of cases.
 
-use std::path::PathBuf;
+use super::delivery::bytes_of;
+use super::keys::{Keys, Ready, now, seconds, time};
+use super::output::plain;
+use super::request::{self, Recorded};
+use super::{Context, Exit, Failure, Format};
+use crate::clock::Timestamp;
+use crate::verify::cases::{self, CaseResult};
+use crate::verify::{Admission, Refusal, RefusalCode, Request, Source, Step};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// Say whether a request is valid, or which step failed and why
 #[derive(clap::Args, Clone, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["request", "cases"]))]
 pub struct Verify {
-    /// A built-in scheme
-    #[arg(long, required_unless_present = "cases")]
-    pub scheme: Option<String>,
-    /// env:NAME, file:PATH, or the secret itself; may be repeated
-    #[arg(long = "secret", value_name = "SECRET", required_unless_present = "cases")]
-    pub secrets: Vec<String>,
-    /// A raw HTTP request: request line, headers, an empty line, body
+    #[command(flatten)]
+    pub keys: Keys,
+    /// The request, or `-`: raw HTTP (request line, headers, an empty line, the body), or JSON as in a file of cases
     #[arg(long, value_name = "FILE")]
     pub request: Option<PathBuf>,
-    /// The time to verify at, in Unix seconds [default: now]
-    #[arg(long, value_name = "SECONDS", requires = "request")]
-    pub now: Option<i64>,
-    /// What the provider calls, for schemes that sign the URL
-    #[arg(long, value_name = "URL", requires = "request")]
-    pub public_url: Option<String>,
-    /// A file of cases, each with what is expected of it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["scheme", "secrets"])]
+    /// When it arrived: RFC 3339, or Unix seconds [default: now]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    pub at: Option<Timestamp>,
+    /// How far its timestamp may be off, instead of the scheme's own window: `300` or `5m`
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub tolerance: Option<u64>,
+    /// What the provider calls, for schemes that sign the URL [default: as the request says]
+    #[arg(long)]
+    pub url: Option<String>,
+    /// A file of cases, each with what is expected of it, or `-`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scheme", "secrets", "source", "at", "tolerance", "url"])]
     pub cases: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Verify, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    match (&args.cases, &args.request) {
+        (Some(file), _) => run_cases(file, context),
+        (None, Some(file)) => run_request(args, file, context),
+        (None, None) => Err(Failure::usage("nothing to verify", "name it with --request or --cases")),
+    }
+}
+
+fn run_request(args: &Verify, file: &Path, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let Ready { source, public_url } = args.keys.ready(args.tolerance, context)?;
+    let bytes = bytes_of(file, context)?;
+    let recorded = request::parse(&bytes, &file.display().to_string())?;
+    let url = args.url.clone().or_else(|| recorded.target.url(public_url.as_deref()));
+    if url.is_none() && source.signs_url() {
+        return Err(Failure::usage("the scheme signs the URL, and the request has no host", "give it with --url"));
+    }
+    let url = url.unwrap_or_default();
+    let received_at = args.at.unwrap_or_else(now);
+    let Recorded { method, headers, body, .. } = &recorded;
+    let request = Request { method, url: &url, headers, body, received_at };
+    let outcome = source.admit(request);
+    let steps = source.explain(request);
+    tell(&source, &steps, &outcome, context)?;
+    match &outcome {
+        Ok(_) => Ok(Exit::Done),
+        Err(refusal) => {
+            if refusal.code == RefusalCode::SignatureMismatch {
+                let shorter = without_line_end(body).filter(|body| source.admit(Request { body, ..request }).is_ok());
+                context.output.say(match shorter {
+                    Some(_) => "help: it is valid without the line end behind the body: was that added by an editor?",
+                    None => "help: another secret, or a body that is not byte for byte what was sent",
+                });
+            }
+            Ok(Exit::Problems)
+        }
+    }
+}
+
+/// The body without one line end at its end, where it has one.
+fn without_line_end(body: &Bytes) -> Option<Bytes> {
+    let shorter = body.strip_suffix(b"\n")?;
+    Some(body.slice_ref(shorter.strip_suffix(b"\r").unwrap_or(shorter)))
+}
+
+fn tell(
+    source: &Source,
+    steps: &[Step],
+    outcome: &Result<Admission, Refusal>,
+    context: &mut Context<'_>,
+) -> Result<(), Failure> {
+    let word = match outcome {
+        Ok(_) => "valid",
+        Err(refusal) => refusal.code.as_str(),
+    };
+    let output = &mut context.output;
+    match output.format {
+        Format::Quiet => output.line(word),
+        Format::Json => {
+            let mut document = json!({ "valid": outcome.is_ok(), "scheme": source.scheme(), "steps": steps });
+            match outcome {
+                Ok(Admission::Event(event)) => {
+                    document["event"] = json!({ "id": event.provider_id, "type": event.event_type });
+                }
+                Ok(Admission::Challenge(_)) => document["challenge"] = json!(true),
+                Err(refusal) => {
+                    document["code"] = json!(refusal.code);
+                    document["step"] = json!(refusal.step);
+                    document["detail"] = json!(refusal.detail);
+                    document["skew_seconds"] = json!(refusal.skew_seconds);
+                }
+            }
+            output.document(&document)
+        }
+        Format::Table => {
+            let row = |step: &Step| {
+                let result = if step.ok { "ok" } else { "FAILED" };
+                vec![step.name.as_str().to_owned(), result.to_owned(), plain(&step.detail)]
+            };
+            output.table(vec!["STEP", "RESULT", "DETAIL"], steps.iter().map(row).collect())?;
+            let verdict = match outcome {
+                Ok(Admission::Event(_)) => format!("valid ({})", source.scheme()),
+                Ok(Admission::Challenge(_)) => format!("valid ({}): a handshake, to be answered", source.scheme()),
+                Err(refusal) => {
+                    format!("invalid ({}): {word} at the step `{}`", source.scheme(), refusal.step.as_str())
+                }
+            };
+            output.line(&verdict)
+        }
+    }
+}
+
+/// Cases of one scheme, and how many of them are as expected.
+#[derive(Default)]
+struct Tally {
+    cases: usize,
+    agree: usize,
+}
+
+fn run_cases(file: &Path, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let named = file.display().to_string();
+    let bytes = bytes_of(file, context)?;
+    let no_cases = |why: String| {
+        Failure::usage(
+            format!("`{named}` is not a file of cases: {}", plain(&why)),
+            "write a list of {\"id\", \"scheme\", \"request\", \"secrets\", \"now_unix\", \"tolerance_s\", \"expect\"}",
+        )
+    };
+    let text = std::str::from_utf8(&bytes).map_err(|e| no_cases(e.to_string()))?;
+    let cases = cases::parse(text).map_err(|e| no_cases(e.to_string()))?;
+    if cases.is_empty() {
+        return Err(no_cases("it has none".to_owned()));
+    }
+    let results = cases::run(&cases);
+    let mut schemes: BTreeMap<&str, Tally> = BTreeMap::new();
+    for result in &results {
+        let tally = schemes.entry(&result.scheme).or_default();
+        tally.cases += 1;
+        tally.agree += usize::from(result.agrees());
+    }
+    let differing: Vec<&CaseResult> = results.iter().filter(|result| !result.agrees()).collect();
+    let output = &mut context.output;
+    match output.format {
+        Format::Quiet => differing.iter().try_for_each(|result| output.line(&plain(&result.id)))?,
+        Format::Json => {
+            let differing = differing.iter().map(|r| {
+                let (expected, actual) = (r.expected.to_string(), r.actual.to_string());
+                json!({ "id": r.id, "scheme": r.scheme, "expected": expected, "actual": actual })
+            });
+            let schemes = schemes.iter().map(|(name, tally)| {
+                ((*name).to_owned(), json!({ "cases": tally.cases, "differ": tally.cases - tally.agree }))
+            });
+            output.document(&json!({
+                "ok": differing.len() == 0,
+                "cases": results.len(),
+                "differing": differing.collect::<Value>(),
+                "schemes": schemes.collect::<serde_json::Map<_, _>>(),
+            }))?;
+        }
+        Format::Table => {
+            for r in &differing {
+                let line = format!("{} ({}): expected {}, is {}", r.id, r.scheme, r.expected, r.actual);
+                output.line(&plain(&line))?;
+            }
+            let row = |(name, tally): (&&str, &Tally)| {
+                vec![plain(name), tally.cases.to_string(), (tally.cases - tally.agree).to_string()]
+            };
+            output.table(vec!["SCHEME", "CASES", "DIFFER"], schemes.iter().map(row).collect())?;
+        }
+    }
+    output.say(&format!("{named}: {} cases, {} differ", results.len(), differing.len()));
+    Ok(if differing.is_empty() { Exit::Done } else { Exit::Problems })
 }

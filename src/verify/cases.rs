@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,6 +42,27 @@ pub struct CaseRequest {
     pub url: String,
     pub headers: BTreeMap<String, HeaderValues>,
     pub body_base64: String,
+}
+
+impl CaseRequest {
+    /// What it is on the wire, or which part of it cannot be: method, headers and body.
+    pub fn parts(&self) -> Result<(Method, HeaderMap, Bytes), String> {
+        let method = self.method.parse().map_err(|_| "the method is not one".to_owned())?;
+        let mut headers = HeaderMap::new();
+        for (name, values) in &self.headers {
+            let header: HeaderName = name.parse().map_err(|_| format!("`{name}` is not a header's name"))?;
+            let values = match values {
+                HeaderValues::One(value) => std::slice::from_ref(value),
+                HeaderValues::Many(values) => values,
+            };
+            for value in values {
+                let value = HeaderValue::from_bytes(value.as_bytes());
+                headers.append(header.clone(), value.map_err(|_| format!("the value of `{name}` cannot be sent"))?);
+            }
+        }
+        let body = STANDARD.decode(&self.body_base64).map_err(|_| "`body_base64` is not base64".to_owned())?;
+        Ok((method, headers, body.into()))
+    }
 }
 
 /// A header's value, or the values of one that is sent several times.
@@ -104,7 +126,10 @@ impl CaseResult {
 }
 
 fn secrets<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Secret>, D::Error> {
-    Vec::<String>::deserialize(deserializer).map(|texts| texts.into_iter().map(Secret::from).collect())
+    // The usual message would show what stands there.
+    let texts =
+        Vec::<String>::deserialize(deserializer).map_err(|_| D::Error::custom("`secrets` is not a list of texts"))?;
+    Ok(texts.into_iter().map(Secret::from).collect())
 }
 
 /// Reads a file of cases: a JSON array.
@@ -139,35 +164,18 @@ fn verdict(case: &Case) -> Result<CaseVerdict, String> {
     let source = spec
         .compile(&name("cases")?, &name("case")?, case.secrets.clone())
         .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-    let method: Method = case.request.method.parse().map_err(|_| "the method is not one".to_owned())?;
-    let body = STANDARD.decode(&case.request.body_base64).map_err(|_| "`body_base64` is not base64".to_owned())?;
+    let (method, headers, body) = case.request.parts()?;
     let request = Request {
         method: &method,
         url: &case.request.url,
-        headers: &headers(&case.request)?,
-        body: &Bytes::from(body),
+        headers: &headers,
+        body: &body,
         received_at: Timestamp::from_millis(case.now_unix.saturating_mul(1000)),
     };
     Ok(match source.admit(request) {
         Ok(_) => CaseVerdict::Valid,
         Err(refusal) => CaseVerdict::Invalid(refusal.code),
     })
-}
-
-fn headers(request: &CaseRequest) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::new();
-    for (name, values) in &request.headers {
-        let header: HeaderName = name.parse().map_err(|_| format!("`{name}` is not a header's name"))?;
-        let values = match values {
-            HeaderValues::One(value) => std::slice::from_ref(value),
-            HeaderValues::Many(values) => values,
-        };
-        for value in values {
-            let value = HeaderValue::from_bytes(value.as_bytes());
-            headers.append(header.clone(), value.map_err(|_| format!("the value of `{name}` cannot be sent"))?);
-        }
-    }
-    Ok(headers)
 }
 
 /// A source for the case: its built-in scheme, or a custom one after its parameters.

@@ -1,0 +1,184 @@
+//! Which scheme, with which secrets: what `sign`, `send`, `verify` and `listen` share.
+
+use super::{Context, Exit, Failure};
+use crate::clock::{Clock as _, SystemClock, Timestamp};
+use crate::config::{self, Outside, SecretRef};
+use crate::delivery::Name;
+use crate::duration;
+use crate::secret::Secret;
+use crate::verify::{Source, SourceSpec, schemes};
+use std::path::Path;
+
+const DEFAULT_SCHEME: &str = "standard-webhooks";
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Keys {
+    /// A built-in scheme [default: standard-webhooks]
+    #[arg(long, conflicts_with = "source")]
+    pub scheme: Option<String>,
+    /// env:NAME, file:PATH, or the secret itself; may be repeated
+    #[arg(long = "secret", value_name = "SECRET", value_parser = secret, conflicts_with = "source")]
+    pub secrets: Vec<SecretRef>,
+    /// A source of the configuration file, with its scheme and its secrets
+    #[arg(long, value_name = "TENANT/NAME")]
+    pub source: Option<String>,
+}
+
+/// A source that is ready to sign and to verify.
+pub(super) struct Ready {
+    pub(super) source: Source,
+    /// What the configuration says that providers call, without a trailing slash.
+    pub(super) public_url: Option<String>,
+}
+
+impl Keys {
+    /// Whether nothing was said about secrets at all.
+    pub(super) fn are_absent(&self) -> bool {
+        self.secrets.is_empty() && self.source.is_none()
+    }
+
+    /// The source that the flags name. `tolerance` in seconds replaces the scheme's window.
+    pub(super) fn ready(&self, tolerance: Option<u64>, context: &mut Context<'_>) -> Result<Ready, Failure> {
+        let ready = match &self.source {
+            Some(source) => configured(source, tolerance, context)?,
+            None => Ready { source: self.given(tolerance, context)?, public_url: None },
+        };
+        for warning in ready.source.warnings() {
+            context.output.say(&format!("warning: {}", numbered(warning)));
+        }
+        Ok(ready)
+    }
+
+    fn given(&self, tolerance: Option<u64>, context: &Context<'_>) -> Result<Source, Failure> {
+        let scheme = self.scheme.as_deref().unwrap_or(DEFAULT_SCHEME);
+        if scheme == schemes::CUSTOM {
+            return Err(Failure::usage(
+                "a scheme of your own cannot be told by flags",
+                "describe it in the configuration file, and name it with --source TENANT/NAME",
+            ));
+        }
+        if self.secrets.is_empty() {
+            return Err(Failure::usage(
+                "no secret",
+                "give one with --secret env:NAME, or a source of the configuration with --source TENANT/NAME",
+            ));
+        }
+        let spec = SourceSpec { scheme: scheme.to_owned(), tolerance, ..SourceSpec::default() };
+        compiled(&spec, ("cli", "flags"), &self.secrets, context)
+    }
+}
+
+fn secret(text: &str) -> Result<SecretRef, String> {
+    match text {
+        "" => Err("it is empty: write env:NAME, file:PATH, or the secret".to_owned()),
+        text => Ok(SecretRef::parse(text, Path::new(""))),
+    }
+}
+
+fn name(text: &str) -> Result<Name, Failure> {
+    text.parse().map_err(|e| Failure::usage(format!("{e}, and `{text}` is not"), "write --source TENANT/NAME"))
+}
+
+fn configured(text: &str, tolerance: Option<u64>, context: &Context<'_>) -> Result<Ready, Failure> {
+    let Some((tenant, source)) = text.split_once('/') else {
+        return Err(Failure::usage(format!("`{text}` names no source"), "write --source TENANT/NAME"));
+    };
+    let (tenant, source) = (name(tenant)?, name(source)?);
+    let path = context.globals.config_path(&context.env);
+    // Only this source's secrets are needed here.
+    let report = config::read(path.as_deref(), &context.env, &[], Outside::Skip)
+        .map_err(|e| Failure::usage(e.to_string(), "correct --config or HOOKGATE_CONFIG"))?;
+    let Some(settings) = report.settings else {
+        return Err(Failure::usage("the configuration has mistakes", "see them with `hookgate check`"));
+    };
+    let Some(found) = settings.tenants.get(&tenant).and_then(|t| t.sources.get(&source)) else {
+        let all =
+            settings.tenants.iter().flat_map(|(t, tenant)| tenant.sources.keys().map(move |s| format!("{t}/{s}")));
+        let all: Vec<String> = all.collect();
+        let there = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+        return Err(Failure::new(Exit::NotFound, format!("the configuration has no source `{text}`"))
+            .with_remedy(format!("there is {there}; another file is named with --config")));
+    };
+    let spec = SourceSpec { tolerance: tolerance.or(found.spec.tolerance), ..found.spec.clone() };
+    let source = compiled(&spec, (tenant.as_str(), source.as_str()), &found.secrets, context)?;
+    let public_url = settings.server.public_url.map(|url| url.as_str().trim_end_matches('/').to_owned());
+    Ok(Ready { source, public_url })
+}
+
+fn compiled(
+    spec: &SourceSpec,
+    (tenant, source): (&str, &str),
+    secrets: &[SecretRef],
+    context: &Context<'_>,
+) -> Result<Source, Failure> {
+    let mut read: Vec<Secret> = Vec::with_capacity(secrets.len());
+    for secret in secrets {
+        read.push(
+            secret.resolve(&context.env).map_err(|fault| {
+                Failure::usage(fault.to_string(), "write env:NAME, file:PATH, or the secret itself")
+            })?,
+        );
+    }
+    spec.compile(&name(tenant)?, &name(source)?, read).map_err(|problems| {
+        let told: Vec<String> = problems.iter().map(|problem| numbered(&problem.to_string())).collect();
+        Failure::new(Exit::Usage, told.join("\n       "))
+    })
+}
+
+/// `secrets[0]: …` is `secret 1: …` for who gave it as a flag.
+fn numbered(told: &str) -> String {
+    let number = |rest: &str| {
+        let (index, rest) = rest.split_once("]: ")?;
+        Some(format!("secret {}: {rest}", index.parse::<usize>().ok()? + 1))
+    };
+    told.strip_prefix("secrets[").and_then(number).unwrap_or_else(|| told.to_owned())
+}
+
+/// Reads a time: RFC 3339, or seconds since 1970.
+pub(super) fn time(text: &str) -> Result<Timestamp, String> {
+    let seconds = || text.parse::<i64>().ok()?.checked_mul(1000).map(Timestamp::from_millis);
+    let wrong = "write seconds since 1970, or RFC 3339 such as 2026-01-31T08:00:00Z";
+    seconds().or_else(|| Timestamp::parse_rfc3339(text)).ok_or_else(|| wrong.to_owned())
+}
+
+/// Reads a span in whole seconds: a plain number, or a duration.
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(seconds);
+    }
+    let span = duration::parse(text)?;
+    if span.subsec_millis() == 0 { Ok(span.as_secs()) } else { Err("write whole seconds".to_owned()) }
+}
+
+/// The machine's clock: a command is where it comes in.
+pub(super) fn now() -> Timestamp {
+    SystemClock.now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_spans() {
+        for text in ["1769846400", "2026-01-31T08:00:00Z", "2026-01-31T09:00:00+01:00"] {
+            assert_eq!(time(text).map(Timestamp::as_seconds), Ok(1_769_846_400), "{text}");
+        }
+        for bad in ["", "yesterday", "1.5", "99999999999999999999", "9223372036854775807", "2026-01-31"] {
+            assert!(time(bad).unwrap_err().contains("RFC 3339"), "{bad}");
+        }
+        for (text, expected) in [("300", 300), ("5m", 300), ("2000ms", 2)] {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        for bad in ["", "-1", "1500ms", "5 m"] {
+            assert!(seconds(bad).unwrap_err().contains("write"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn secrets_in_arguments_are_not_shown() {
+        let shown = format!("{:?}", secret("hunter2").unwrap());
+        assert_eq!(shown, "literal");
+        assert!(secret("").is_err());
+    }
+}

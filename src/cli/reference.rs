@@ -1,0 +1,213 @@
+//! Every command, in words: the text of `docs/cli.md`, from the same data as the help. Tests hold the file against
+//! it, and try every example.
+
+use super::{Cli, Exit};
+use clap::{Arg, Command, CommandFactory as _};
+use std::fmt::Write as _;
+
+const INTRO: &str = "\
+`hookgate` is the server and everything that one needs around it. `hookgate <command> --help` says the same as this page.
+
+Data goes to standard output, talk and mistakes to standard error, so that output can be piped. On a terminal lists are
+tables within its width; `--json` gives one document (commands without an end give one a line), `--quiet` only ids.
+`NO_COLOR` is honoured. What senders, receivers and plugins wrote is shown as text: no control character of theirs
+reaches the terminal.
+
+A flag goes before the environment, the environment before the configuration file. A *secret* is written `env:NAME`,
+`file:PATH`, or as it is; the first two keep it out of the shell's history. A *duration* is a whole number with `ms`,
+`s`, `m`, `h` or `d`. A *time* is RFC 3339, such as `2026-01-31T08:00:00Z`.
+";
+
+const EXITS: [(Exit, &str); 9] = [
+    (Exit::Done, "done"),
+    (Exit::Failed, "failed"),
+    (Exit::Usage, "usage or configuration: nothing was tried"),
+    (Exit::Unreachable, "the server cannot be reached"),
+    (Exit::NotAllowed, "not allowed"),
+    (Exit::NotFound, "not found"),
+    (Exit::Conflict, "in conflict with the state of things"),
+    (Exit::Partly, "partly done"),
+    (Exit::Problems, "a check found problems"),
+];
+
+/// What is worth more words than the help has room for, by command.
+const NOTES: [(&str, &str); 4] = [
+    (
+        "hookgate verify",
+        "A raw request may be pasted from a log or a terminal: lines end with or without a carriage return. The body \
+         is taken byte for byte; with a `content-length`, a line end that an editor put behind it is left out. Neither \
+         the secret nor the signature that would have been right is ever shown.\n\n\
+         A file of cases is a list of `{\"id\", \"scheme\", \"request\", \"secrets\", \"now_unix\", \"tolerance_s\", \
+         \"expect\", \"reason\"}`, its `request` being `{\"method\", \"url\", \"headers\", \"body_base64\"}`.",
+    ),
+    (
+        "hookgate sign",
+        "Where a scheme carries a list of signatures, every secret makes one; else the first secret does.",
+    ),
+    (
+        "hookgate send",
+        "No redirect is followed, and no proxy of the environment is used. A header given with `-H` replaces the \
+         scheme's own: that is how to send a forgery. The exit code is 0 when every answer was a 2xx, 7 when some were.",
+    ),
+    (
+        "hookgate listen",
+        "The place in the list of statuses is kept for each `webhook-id` (or the scheme's own id), so that the retries \
+         of one delivery walk through it; requests without an id share one place. A body may have 25 MiB.",
+    ),
+];
+
+const EXAMPLES: [(&str, &str); 13] = [
+    ("hookgate check", "hookgate check hookgate.toml"),
+    ("hookgate completions", "hookgate completions bash"),
+    ("hookgate delivery list", "hookgate delivery list --state dead --endpoint billing --since 2026-01-31T08:00:00Z"),
+    ("hookgate dlq redrive", "hookgate dlq redrive dlv_01a22c30c0f870008114eb4fe6826dac --note 'the receiver is back'"),
+    ("hookgate event publish", "hookgate event publish --type invoice.paid --key inv-17 --payload '{\"id\": 17}'"),
+    (
+        "hookgate listen",
+        "hookgate listen --port 9000 --secret env:BILLING_SIGNING --status 503,503,200 --retry-after 3",
+    ),
+    (
+        "hookgate send",
+        "hookgate send http://127.0.0.1:8080/in/acme/github --scheme github --secret env:GITHUB_WEBHOOK_SECRET --type push --body push.json",
+    ),
+    (
+        "hookgate send",
+        "hookgate send http://127.0.0.1:8080/in/acme/partner --source acme/partner --data '{}' --count 100 --concurrency 8",
+    ),
+    ("hookgate serve", "hookgate serve --config hookgate.toml"),
+    (
+        "hookgate sign",
+        "hookgate sign --scheme stripe --secret env:STRIPE_SECRET --body event.json --curl http://127.0.0.1:8080/in/acme/stripe",
+    ),
+    ("hookgate tail", "hookgate tail --endpoint billing --json"),
+    (
+        "hookgate verify",
+        "hookgate verify --scheme stripe --secret env:STRIPE_SECRET --request pasted.http --at 2026-01-31T08:00:00Z",
+    ),
+    ("hookgate verify", "hookgate verify --cases cases.json"),
+];
+
+/// The whole page.
+pub fn reference() -> String {
+    let mut root = Cli::command();
+    root.build();
+    let mut page = format!("# Command line\n\n{INTRO}\n## Exit codes\n\n| code | meaning |\n|---|---|\n");
+    for (exit, text) in EXITS {
+        let _ = writeln!(page, "| {} | {text} |", exit.code());
+    }
+    page.push_str("\n## Options of every command\n\n");
+    options(&mut page, root.get_arguments().filter(|arg| arg.is_global_set()));
+    for command in root.get_subcommands() {
+        chapter(&mut page, "hookgate", command);
+    }
+    page
+}
+
+fn chapter(page: &mut String, above: &str, command: &Command) {
+    let name = format!("{above} {}", command.get_name());
+    if command.has_subcommands() {
+        command.get_subcommands().for_each(|inner| chapter(page, &name, inner));
+        return;
+    }
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").trim();
+    let _ = write!(page, "\n## `{name}`\n\n{about}.\n\n```text\n{usage}\n```\n");
+    let own: Vec<&Arg> = command.get_arguments().filter(|arg| !arg.is_global_set() && arg.get_id() != "help").collect();
+    if !own.is_empty() {
+        page.push('\n');
+        options(page, own.into_iter());
+    }
+    if let Some((_, note)) = NOTES.iter().find(|(of, _)| *of == name) {
+        let _ = write!(page, "\n{note}\n");
+    }
+    let examples: Vec<&str> = EXAMPLES.iter().filter(|(of, _)| *of == name).map(|(_, line)| *line).collect();
+    if !examples.is_empty() {
+        let _ = write!(page, "\n```sh\n{}\n```\n", examples.join("\n"));
+    }
+}
+
+fn options<'a>(page: &mut String, args: impl Iterator<Item = &'a Arg>) {
+    page.push_str("| option | default | |\n|---|---|---|\n");
+    for arg in args {
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        // A default that is found out at run time stands in the help.
+        let (help, found) = match help.split_once(" [default: ") {
+            Some((help, found)) => (help, found.trim_end_matches(']')),
+            None => (help.as_str(), ""),
+        };
+        let (help, variable) = match help.split_once(" [env: ") {
+            Some((help, variable)) => (help, format!("; or the variable `{}`", variable.trim_end_matches(']'))),
+            None => (help, String::new()),
+        };
+        let words: Vec<String> =
+            arg.get_possible_values().iter().map(|word| format!("`{}`", word.get_name())).collect();
+        let words = if words.is_empty() { String::new() } else { format!(": {}", words.join(", ")) };
+        let defaults = arg.get_default_values().iter().filter(|_| arg.get_action().takes_values());
+        let written: Vec<String> = defaults.map(|v| format!("`{}`", v.display())).collect();
+        let default = if written.is_empty() { found.to_owned() } else { written.join(", ") };
+        let row = format!("| {} | {default} | {help}{words}{variable} |", written_as(arg));
+        let _ = writeln!(page, "{row}");
+    }
+}
+
+/// The option as it is typed, `|` being a column's end in the table.
+fn written_as(arg: &Arg) -> String {
+    let names = arg.get_value_names().unwrap_or_default();
+    let values: Vec<String> = names.iter().map(|name| format!("<{name}>")).collect();
+    let value = if arg.get_action().takes_values() { values.join(" ") } else { String::new() };
+    let text = match (arg.get_short(), arg.get_long()) {
+        (Some(short), Some(long)) => format!("-{short}, --{long} {value}"),
+        (None, Some(long)) => format!("--{long} {value}"),
+        (Some(short), None) => format!("-{short} {value}"),
+        (None, None) => value,
+    };
+    format!("`{}`", text.trim_end().replace('|', "\\|"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_is_the_file() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, reference()).unwrap();
+        }
+        let file = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(file == reference(), "docs/cli.md is out of date: run this test with UPDATE_GOLDEN=1");
+    }
+
+    /// Words as a shell would make them, for as much quoting as the examples use.
+    fn words(line: &str) -> Vec<String> {
+        let mut all = vec![String::new()];
+        let mut quoted = false;
+        for c in line.chars() {
+            match c {
+                '\'' => quoted = !quoted,
+                ' ' if !quoted => all.push(String::new()),
+                c => all.last_mut().unwrap().push(c),
+            }
+        }
+        assert!(!quoted, "{line}");
+        all
+    }
+
+    #[test]
+    fn every_example_is_a_command_line_of_its_command() {
+        for (name, line) in EXAMPLES {
+            assert!(line.starts_with(name), "{line}");
+            let parsed = Cli::command().try_get_matches_from(words(line));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+        }
+        for (name, _) in NOTES {
+            assert!(reference().contains(&format!("## `{name}`")), "{name}");
+        }
+    }
+
+    #[test]
+    fn exit_codes_are_told_in_order() {
+        assert!(EXITS.iter().enumerate().all(|(code, (exit, _))| usize::from(exit.code()) == code));
+    }
+}

@@ -1,0 +1,204 @@
+//! A request from a file: as JSON, in the form of the cases file, or as it went over the wire.
+
+use super::Failure;
+use super::output::plain;
+use crate::verify::cases::CaseRequest;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use serde_json::Value;
+
+/// A request that was read.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) method: Method,
+    pub(super) target: Target,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// What the request says about where it went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Target {
+    Url(String),
+    /// What stands on the wire: a proxy may have changed the host, and the rest of the URL is not told.
+    Path {
+        host: Option<String>,
+        path: String,
+    },
+}
+
+impl Target {
+    /// The URL that the provider called. `public_url` is what the configuration says of it; `None`: nobody knows.
+    pub(super) fn url(&self, public_url: Option<&str>) -> Option<String> {
+        match (self, public_url) {
+            (Target::Url(url), _) => Some(url.clone()),
+            (Target::Path { path, .. }, Some(base)) => Some(format!("{base}{path}")),
+            (Target::Path { host: Some(host), path }, None) => Some(format!("https://{host}{path}")),
+            (Target::Path { host: None, .. }, None) => None,
+        }
+    }
+}
+
+/// Reads a request. `file` names it in messages.
+pub(super) fn parse(bytes: &[u8], file: &str) -> Result<Recorded, Failure> {
+    if bytes.trim_ascii_start().first() == Some(&b'{') {
+        parse_json(bytes).map_err(|why| {
+            Failure::usage(
+                format!("`{file}` is JSON, but no request: {why}"),
+                "write {\"method\": …, \"url\": …, \"headers\": {…}, \"body_base64\": …}",
+            )
+        })
+    } else {
+        parse_raw(bytes).map_err(|why| {
+            Failure::usage(
+                format!("`{file}` is not an HTTP request: {}", plain(&why)),
+                "write a request line such as `POST /in/acme/github HTTP/1.1`, the headers, an empty line, and the body",
+            )
+        })
+    }
+}
+
+fn parse_json(bytes: &[u8]) -> Result<Recorded, String> {
+    let mut value: Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    // A whole case is taken as well.
+    if value["request"].is_object() {
+        value = value["request"].take();
+    }
+    let request: CaseRequest = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let (method, headers, body) = request.parts()?;
+    Ok(Recorded { method, target: Target::Url(request.url), headers, body })
+}
+
+/// Lines may end with or without a carriage return, as editors and terminals leave them.
+fn parse_raw(bytes: &[u8]) -> Result<Recorded, String> {
+    let mut rest = bytes;
+    let mut next = || -> Option<&[u8]> {
+        let end = memchr::memchr(b'\n', rest);
+        let line = &rest[..end.unwrap_or(rest.len())];
+        rest = &rest[end.map_or(rest.len(), |end| end + 1)..];
+        Some(line.strip_suffix(b"\r").unwrap_or(line)).filter(|line| !line.is_empty())
+    };
+    let (method, target) = request_line(next().ok_or("it is empty")?)?;
+    let mut headers = HeaderMap::new();
+    for number in 2.. {
+        let Some(line) = next() else { break };
+        let (name, value) = header_line(line).ok_or_else(|| format!("line {number} is not a header"))?;
+        headers.append(name, value);
+    }
+    let body = body(rest, &headers)?;
+    let target = match target.authority() {
+        Some(_) => Target::Url(target.to_string()),
+        None => {
+            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
+            Target::Path { host, path: target.to_string() }
+        }
+    };
+    Ok(Recorded { method, target, headers, body: Bytes::copy_from_slice(body) })
+}
+
+fn request_line(line: &[u8]) -> Result<(Method, Uri), String> {
+    let wrong = || "line 1 is not a request line".to_owned();
+    let text = std::str::from_utf8(line).map_err(|_| wrong())?;
+    let mut words = text.split(' ');
+    let (Some(method), Some(target), version, None) = (words.next(), words.next(), words.next(), words.next()) else {
+        return Err(wrong());
+    };
+    if version.is_some_and(|version| !version.starts_with("HTTP/")) {
+        return Err(wrong());
+    }
+    let target: Uri = target.parse().map_err(|_| format!("`{target}` is neither a path nor a URL"))?;
+    Ok((method.parse().map_err(|_| wrong())?, target))
+}
+
+fn header_line(line: &[u8]) -> Option<(HeaderName, HeaderValue)> {
+    let colon = memchr::memchr(b':', line)?;
+    let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+    Some((name, HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?))
+}
+
+/// The body: what follows the head, but for a line end that an editor put behind it.
+fn body<'a>(rest: &'a [u8], headers: &HeaderMap) -> Result<&'a [u8], String> {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        return Err("its body is sent in pieces (`transfer-encoding`): join them, and remove that header".to_owned());
+    }
+    let Some(length) = headers.get(header::CONTENT_LENGTH) else { return Ok(rest) };
+    let length = length.to_str().ok().and_then(|text| text.parse::<usize>().ok());
+    let length = length.ok_or("`content-length` is not a number")?;
+    match rest.split_at_checked(length) {
+        Some((body, b"" | b"\n" | b"\r\n")) => Ok(body),
+        Some(_) | None => Err(format!("`content-length` says {length} bytes, and the body has {}", rest.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Result<Recorded, String> {
+        parse(text.as_bytes(), "f").map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn raw_requests_are_read_byte_for_byte() {
+        let request =
+            raw("POST /in/a/b?c=d HTTP/1.1\r\nHost: h.example\r\nX-A:  1 \r\nx-a: 2\r\n\r\n{\"a\":\r\n1}\n").unwrap();
+        assert_eq!(request.method, Method::POST);
+        assert_eq!(request.target.url(None).unwrap(), "https://h.example/in/a/b?c=d");
+        assert_eq!(request.target.url(Some("https://p.example")).unwrap(), "https://p.example/in/a/b?c=d");
+        assert_eq!(request.headers.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(request.body, "{\"a\":\r\n1}\n");
+        let request = raw("GET https://x.example/p\nA: b\n\n").unwrap();
+        assert_eq!((request.target, request.body.len()), (Target::Url("https://x.example/p".to_owned()), 0));
+        let request = raw("POST /p HTTP/2\n\n\n\nbody").unwrap();
+        assert_eq!((request.target.url(None), &request.body[..]), (None, &b"\n\nbody"[..]));
+        assert!(raw("POST /p HTTP/1.1").unwrap().body.is_empty());
+        assert_eq!(parse(b"POST / HTTP/1.1\n\n\xff\x00", "f").unwrap().body, &b"\xff\x00"[..]);
+    }
+
+    #[test]
+    fn a_declared_length_tells_an_editors_line_end_from_the_body() {
+        for (body, read) in
+            [("ab", Some("ab")), ("ab\n", Some("ab")), ("ab\r\n", Some("ab")), ("a", None), ("abc", None)]
+        {
+            let request = raw(&format!("POST / HTTP/1.1\ncontent-length: 2\n\n{body}"));
+            assert_eq!(request.ok().map(|r| r.body), read.map(Bytes::from), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_why() {
+        for (text, why) in [
+            ("", "it is empty"),
+            ("\nPOST / HTTP/1.1", "it is empty"),
+            ("hello", "line 1 is not a request line"),
+            ("POST / HTTP/1.1 x", "line 1 is not a request line"),
+            ("POST / x", "line 1 is not a request line"),
+            ("P{ST / HTTP/1.1", "line 1 is not a request line"),
+            ("POST /\u{1b} HTTP/1.1", "`/\\u{1b}` is neither a path nor a URL"),
+            ("POST / HTTP/1.1\nA: b\nno header\n\n", "line 3 is not a header"),
+            ("POST / HTTP/1.1\n folded: x\n\n", "line 2 is not a header"),
+            ("POST / HTTP/1.1\ntransfer-encoding: chunked\n\n0\r\n\r\n", "sent in pieces"),
+            ("POST / HTTP/1.1\ncontent-length: many\n\n", "not a number"),
+            ("POST / HTTP/1.1\ncontent-length: 5\n\nab", "says 5 bytes, and the body has 2"),
+            ("{", "is JSON, but no request: EOF"),
+            ("{\"method\":\"POST\"}", "missing field `url`"),
+            (r#"{"method":"P ST","url":"u","headers":{},"body_base64":""}"#, "the method is not one"),
+            (r#"{"method":"POST","url":"u","headers":{},"body_base64":"?"}"#, "`body_base64` is not base64"),
+            (r#"{"method":"POST","url":"u","headers":{"a b":"c"},"body_base64":""}"#, "`a b` is not a header's name"),
+        ] {
+            let told = raw(text).unwrap_err();
+            assert!(told.contains(why) && told.contains("help: write"), "{text:?}: {told}");
+        }
+    }
+
+    #[test]
+    fn json_is_a_request_or_a_case_with_one() {
+        let request =
+            r#"{"method":"POST","url":"https://h.example/","headers":{"a":["1","2"],"b":"3"},"body_base64":"aGk="}"#;
+        for text in [request.to_owned(), format!("\n{{\"id\":\"x\",\"request\":{request}}}")] {
+            let read = raw(&text).unwrap();
+            assert_eq!((read.headers.len(), &read.body[..]), (3, &b"hi"[..]));
+            assert_eq!(read.target.url(Some("https://p.example")).unwrap(), "https://h.example/");
+        }
+    }
+}
