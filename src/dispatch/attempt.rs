@@ -2,6 +2,7 @@
 
 use super::{Advice, Crew, Stop, Target, headers};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::delivery::classify::{Observed, after_fault, builtin};
 use crate::delivery::{
     DecidedBy, Decision, Disposition, Fault, FaultKind, Outcome, Phase, PluginVersionId, Reason, RetryAfter,
@@ -220,7 +221,10 @@ async fn send(
         }
     };
     let mut report = match exchange {
-        Exchange::Answered(answer) => answered(crew, target, answer, adviser).await,
+        Exchange::Answered(answer) => {
+            crash::point("D4");
+            answered(crew, target, answer, adviser).await
+        }
         Exchange::Failed(failure) => failed(target, failure, adviser).await,
         Exchange::Refused { reason, detail } => {
             let used = adviser.map(|a| a.used).unwrap_or_default();

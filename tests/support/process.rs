@@ -68,6 +68,10 @@ impl Gateway {
         Gateway { dir, ingress, admin, child: None, http }
     }
 
+    pub fn unset(&mut self, name: &str) {
+        self.env.retain(|(n, _)| n != name);
+    }
+
     pub fn config(&self) -> PathBuf {
         self.dir.path().join("hookgate.toml")
     }
