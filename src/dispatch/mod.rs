@@ -8,9 +8,11 @@ mod attempt;
 mod headers;
 mod rescue;
 mod rounds;
+mod tally;
 mod targets;
 
 pub use rescue::requeue_interrupted;
+pub use tally::Tally;
 pub use targets::{Advice, Target, Targets};
 
 use crate::clock::Clock;
@@ -54,6 +56,7 @@ pub struct Crew {
     pub transport: Arc<dyn Transport>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
+    pub tally: Tally,
 }
 
 /// The tokens that end it, in the order in which they are cancelled.

@@ -19,7 +19,7 @@ fn config(receiver: &Receiver, attempts_max: u32) -> String {
 async fn no_crash_point_is_in_an_ordinary_build() {
     let receiver = Receiver::kind().await;
     let mut gateway = Gateway::stopped(&config(&receiver, 3));
-    gateway.env("HOOKGATE_CRASH_AT", "I1");
+    gateway.env.insert("HOOKGATE_CRASH_AT", ("I1").to_owned());
     let config = gateway.config();
     let output = gateway.command(&["check", "--config", config.to_str().unwrap()]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
@@ -125,7 +125,7 @@ mod built_in {
         // More than any socket takes at once, so that a part is a part.
         let body = if at == "D2" { format!("{{\"pad\":\"{}\"}}", "x".repeat(10 << 20)) } else { body(1) };
         let provider = Provider::of(&gateway);
-        gateway.env(VARIABLE, at);
+        gateway.env.insert(VARIABLE, (at).to_owned());
         gateway.boot().await;
         let told: Option<Acknowledged> = provider.once(1, &body).await;
         assert!(case.acknowledged || told.is_none(), "{at}: acknowledged too early");
@@ -133,7 +133,7 @@ mod built_in {
         dies(&mut gateway, at).await;
 
         first_life.store(false, Ordering::SeqCst);
-        gateway.unset(VARIABLE);
+        gateway.env.remove(VARIABLE);
         gateway.boot().await;
         let stored: Vec<_> = deliveries(&gateway).await.iter().map(|d| d["event"].clone()).collect();
         assert_eq!(stored.len(), usize::from(case.stored), "{at}: in the log after the restart");
@@ -173,7 +173,7 @@ mod built_in {
         for (attempts_max, deaths) in [(9, 3), (3, 3), (2, 2), (1, 1)] {
             let receiver = Receiver::start(|_, _| Reply::Hang).await;
             let mut gateway = Gateway::stopped(&config(&receiver, attempts_max));
-            gateway.env(VARIABLE, "D3");
+            gateway.env.insert(VARIABLE, ("D3").to_owned());
             gateway.boot().await;
             let provider = Provider::of(&gateway);
             let told = provider.once(1, &body(1)).await;
@@ -201,20 +201,20 @@ mod built_in {
     async fn deaths_with_an_answer_between_them_are_no_crash_loop() {
         let receiver = Receiver::sequence(&[204, 204, 503, 204, 204, 204]).await;
         let mut gateway = Gateway::stopped(&config(&receiver, 9));
-        gateway.env(VARIABLE, "D4");
+        gateway.env.insert(VARIABLE, ("D4").to_owned());
         gateway.boot().await;
         let provider = Provider::of(&gateway);
         provider.once(1, &body(1)).await;
         dies(&mut gateway, "D4").await;
         gateway.spawn();
         dies(&mut gateway, "D4").await;
-        gateway.env(VARIABLE, "D4:2");
+        gateway.env.insert(VARIABLE, ("D4:2").to_owned());
         gateway.spawn();
         dies(&mut gateway, "D4:2").await;
-        gateway.env(VARIABLE, "D4");
+        gateway.env.insert(VARIABLE, ("D4").to_owned());
         gateway.spawn();
         dies(&mut gateway, "D4").await;
-        gateway.unset(VARIABLE);
+        gateway.env.remove(VARIABLE);
         gateway.boot().await;
         let row = gateway.until_deliveries("state=delivered", 1).await.remove(0);
         let delivery = gateway.delivery(row["id"].as_str().unwrap()).await;
