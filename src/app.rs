@@ -161,6 +161,7 @@ impl Gateway {
             transport: Arc::new(client),
             clock: Arc::clone(&clock),
             entropy,
+            tally: dispatch::Tally::default(),
         };
         let interrupted = dispatch::requeue_interrupted(&crew, crate::clock::Timestamp::MAX).await?;
         if interrupted > 0 {

@@ -4,6 +4,7 @@
 /// time it is reached.
 #[cfg(crash_points)]
 pub fn point(name: &str) {
+    use std::io::Write as _;
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +19,7 @@ pub fn point(name: &str) {
         && at == name
         && REACHED.fetch_add(1, Ordering::Relaxed) + 1 == *nth
     {
+        let _ = writeln!(std::io::stderr(), "crash point {name}");
         std::process::abort();
     }
 }

@@ -184,7 +184,7 @@ async fn settle_all(desk: Arc<Desk>, mut births: mpsc::UnboundedReceiver<Claimed
                 now: SystemClock.now(),
             };
             // One that is not stored is missed at the end.
-            if matches!(desk.ledger.settle(settlement).await, Ok(Settled::Stored)) {
+            if matches!(desk.ledger.settle(settlement.into()).await, Ok(Settled::Stored)) {
                 desk.settled.fetch_add(1, Ordering::Relaxed);
             }
         });

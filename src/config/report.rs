@@ -174,7 +174,7 @@ fn report_strangers(walk: &mut Walk<'_>, strangers: Vec<String>) {
         let plain = reference::paths().into_iter().filter(|path| !path.contains('<'));
         let keys: Vec<String> =
             plain.map(|path| format!("{PREFIX}{}", path.replace('.', "__").to_uppercase())).collect();
-        let known = OWN_VARIABLES.into_iter().chain(keys.iter().map(String::as_str));
+        let known = OWN_VARIABLES.iter().copied().chain(keys.iter().map(String::as_str));
         let remedy = match nearest(&name, known) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("unset it; keys are written as {PREFIX}SECTION__KEY, e.g. HOOKGATE_SERVER__INGRESS"),

@@ -130,9 +130,11 @@ pub(super) fn lay_over(root: &mut Fields, path: &[String], text: &str, place: &P
 pub(super) const PREFIX: &str = "HOOKGATE_";
 
 /// Variables that are no keys of the file.
-pub(super) const OWN_VARIABLES: [&str; 6] = [
+pub(super) const OWN_VARIABLES: &[&str] = &[
     "HOOKGATE_ADMIN_TOKEN",
     "HOOKGATE_CONFIG",
+    #[cfg(crash_points)]
+    "HOOKGATE_CRASH_AT",
     "HOOKGATE_MASTER_KEY",
     "HOOKGATE_TENANT",
     "HOOKGATE_TOKEN",

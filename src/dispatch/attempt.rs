@@ -2,6 +2,7 @@
 
 use super::{Advice, Crew, Stop, Target, headers};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::delivery::classify::{Observed, after_fault, builtin};
 use crate::delivery::{
     DecidedBy, Decision, Disposition, Fault, FaultKind, Outcome, Phase, PluginVersionId, Reason, RetryAfter,
@@ -220,7 +221,10 @@ async fn send(
         }
     };
     let mut report = match exchange {
-        Exchange::Answered(answer) => answered(crew, target, answer, adviser).await,
+        Exchange::Answered(answer) => {
+            crash::point("D4");
+            answered(crew, target, answer, adviser).await
+        }
         Exchange::Failed(failure) => failed(target, failure, adviser).await,
         Exchange::Refused { reason, detail } => {
             let used = adviser.map(|a| a.used).unwrap_or_default();
@@ -402,7 +406,7 @@ async fn settle(crew: &Crew, claimed: &Claimed, terms: &Terms, started: Timestam
     let decision = decision(&report.outcome, claimed, terms, now, crew.entropy.next_u64());
     let settlement =
         Settlement { lease: claimed.lease, record: record(report, &decision, now.since(started)), decision, now };
-    count(claimed, &settlement);
+    crew.tally.count(&settlement, claimed.event.accepted_at);
     write_down(crew, settlement).await;
 }
 
@@ -425,8 +429,9 @@ fn decision(outcome: &Outcome, claimed: &Claimed, terms: &Terms, now: Timestamp,
 
 /// Keeps at it while the ledger cannot write: an outcome that is not durable must not be forgotten.
 pub(super) async fn write_down(crew: &Crew, settlement: Settlement) {
+    let settlement = Arc::new(settlement);
     loop {
-        match crew.ledger.settle(settlement.clone()).await {
+        match crew.ledger.settle(Arc::clone(&settlement)).await {
             Ok(Settled::Stored) => return,
             Ok(Settled::LeaseLost) => {
                 tracing::warn!(delivery = %settlement.lease.delivery, "lease lost: another has settled this attempt");
@@ -504,22 +509,4 @@ fn kept_headers(headers: &HeaderMap) -> Vec<(String, String)> {
         .filter(|(name, _)| kept(name.as_str()))
         .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect()
-}
-
-fn count(claimed: &Claimed, settlement: &Settlement) {
-    let Settlement { record, decision, now, .. } = settlement;
-    metrics::counter!("hookgate_attempts_total", "result" => record.outcome).increment(1);
-    metrics::histogram!("hookgate_attempt_duration_seconds").record(record.duration.as_secs_f64());
-    let state = match &decision.disposition {
-        Disposition::Delivered { .. } => {
-            let latency = now.since(claimed.event.accepted_at);
-            metrics::histogram!("hookgate_delivery_latency_seconds").record(latency.as_secs_f64());
-            "delivered"
-        }
-        Disposition::Skipped(_) => "skipped",
-        Disposition::Dead(_) => "dead",
-        Disposition::Expired(_) => "expired",
-        Disposition::RetryAt { .. } | Disposition::Released { .. } => return,
-    };
-    metrics::counter!("hookgate_deliveries_total", "state" => state).increment(1);
 }

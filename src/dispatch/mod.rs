@@ -8,9 +8,11 @@ mod attempt;
 mod headers;
 mod rescue;
 mod rounds;
+mod tally;
 mod targets;
 
 pub use rescue::requeue_interrupted;
+pub use tally::Tally;
 pub use targets::{Advice, Target, Targets};
 
 use crate::clock::Clock;
@@ -54,6 +56,7 @@ pub struct Crew {
     pub transport: Arc<dyn Transport>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
+    pub tally: Tally,
 }
 
 /// The tokens that end it, in the order in which they are cancelled.
@@ -77,19 +80,25 @@ impl Dispatcher {
     }
 
     /// Runs until the drain is done. `births` ends when the ledger is closed or dropped.
-    pub async fn run(self, births: mpsc::UnboundedReceiver<Claimed>) {
+    pub async fn run(self, mut births: mpsc::UnboundedReceiver<Claimed>) {
+        let Dispatcher { crew, stop } = &self;
         let attempts = TaskTracker::new();
-        let rounds = rounds::run(&self.crew, &self.stop, &attempts);
-        let arrivals = arrivals(&self.crew, &self.stop, &attempts, births);
+        let rounds = rounds::run(crew, stop, &attempts);
+        let arrivals = arrivals(crew, stop, &attempts, &mut births);
         tokio::join!(rounds, arrivals);
+        last_arrivals(crew, stop, &attempts, births).await;
         attempts.close();
         attempts.wait().await;
     }
 }
 
-/// Starts what the ledger hands over as it is committed. After the drain has begun, it still takes what was on its way
-/// and hands it back.
-async fn arrivals(crew: &Arc<Crew>, stop: &Stop, attempts: &TaskTracker, mut births: mpsc::UnboundedReceiver<Claimed>) {
+/// Starts what the ledger hands over as it is committed, until the drain begins.
+async fn arrivals(
+    crew: &Arc<Crew>,
+    stop: &Stop,
+    attempts: &TaskTracker,
+    births: &mut mpsc::UnboundedReceiver<Claimed>,
+) {
     let mut batch = Vec::with_capacity(128);
     loop {
         let taken = tokio::select! {
@@ -97,15 +106,30 @@ async fn arrivals(crew: &Arc<Crew>, stop: &Stop, attempts: &TaskTracker, mut bir
             taken = births.recv_many(&mut batch, 128) => taken,
             () = stop.drain.cancelled() => 0,
         };
+        if taken == 0 {
+            return;
+        }
         for claimed in batch.drain(..) {
             attempts.spawn(attempt::run(Arc::clone(crew), stop.clone(), claimed));
         }
-        if taken == 0 {
-            break;
-        }
     }
-    births.close();
-    while let Some(claimed) = births.recv().await {
-        attempts.spawn(attempt::run(Arc::clone(crew), stop.clone(), claimed));
+}
+
+/// In the drain, what was accepted with a slot is still on its way here: taken, and handed back, until the last slot
+/// has come back. What is accepted from now on gets none.
+async fn last_arrivals(
+    crew: &Arc<Crew>,
+    stop: &Stop,
+    attempts: &TaskTracker,
+    mut births: mpsc::UnboundedReceiver<Claimed>,
+) {
+    crew.slots.close_to_arrivals();
+    while crew.slots.in_flight() > 0 {
+        tokio::select! {
+            Some(claimed) = births.recv() => {
+                attempts.spawn(attempt::run(Arc::clone(crew), stop.clone(), claimed));
+            }
+            () = crew.wakes.changed() => {}
+        }
     }
 }

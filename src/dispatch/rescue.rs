@@ -35,7 +35,6 @@ fn settlement(crew: &Crew, interrupted: &Interrupted) -> Settlement {
     let outcome = Outcome::Interrupted;
     let decision = decide(&outcome, &interrupted.history, terms, now, crew.entropy.next_u64());
     let (verdict, reason) = words(&outcome, &decision.disposition);
-    metrics::counter!("hookgate_attempts_total", "result" => outcome.as_str()).increment(1);
     let record = AttemptRecord {
         outcome: outcome.as_str(),
         status: None,
@@ -52,5 +51,7 @@ fn settlement(crew: &Crew, interrupted: &Interrupted) -> Settlement {
         response: None,
         detail: Some("the process ended while this attempt was under way".to_owned()),
     };
-    Settlement { lease: interrupted.lease, record, decision, now }
+    let settlement = Settlement { lease: interrupted.lease, record, decision, now };
+    crew.tally.interrupted(&settlement);
+    settlement
 }

@@ -1,6 +1,7 @@
 //! The byte stream under one connection: it counts what was handed to the kernel, bounds what is read in front of a
 //! response head, and can tell whether the peer has closed in the meantime.
 
+use crate::crash;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -159,10 +160,12 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
+        let taken = ready!(match self.get_mut() {
             Wire::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
             Wire::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
-        }
+        })?;
+        crash::point("D2");
+        Poll::Ready(Ok(taken))
     }
 
     fn poll_write_vectored(
@@ -170,10 +173,12 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
+        let taken = ready!(match self.get_mut() {
             Wire::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
             Wire::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
-        }
+        })?;
+        crash::point("D2");
+        Poll::Ready(Ok(taken))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -184,10 +189,13 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
+        ready!(match self.get_mut() {
             Wire::Plain(socket) => Pin::new(socket).poll_flush(cx),
             Wire::Tls(tls) => Pin::new(tls).poll_flush(cx),
-        }
+        })?;
+        // Flushed when there is nothing left to write, and first polled with a request at hand.
+        crash::point("D3");
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -12,6 +12,7 @@ pub use routes::{Inlet, Routes};
 pub use verifier::Verifier;
 
 use crate::clock::Clock;
+use crate::crash;
 use crate::http::{Answer, BodyFault, Budget, Connection, Handler, Problem, collect};
 use crate::ledger::{Accept, Accepted, Ledger, LedgerError, NewDelivery, Slots};
 use crate::telemetry::INGRESS_REQUESTS;
@@ -69,6 +70,7 @@ impl Ingress {
             return Err(Rejection::MethodNotAllowed);
         }
         inlet.admits_now().map_err(Rejection::RateLimited)?;
+        crash::point("I1");
         let (body, room) =
             collect(body, inlet.body_bytes_max, &self.budget, connection).await.map_err(Rejection::Body)?;
         let url = inlet.url_of(&head.uri);
@@ -84,6 +86,7 @@ impl Ingress {
             Err(_) if !is_post => return Err(Rejection::MethodNotAllowed),
             Err(refusal) => return Err(Rejection::Refused(refusal)),
         };
+        crash::point("I2");
         let now = self.clock.now();
         let deliveries = inlet
             .destinations(&event.event_type)
@@ -92,19 +95,21 @@ impl Ingress {
         let accept = Accept { tenant: inlet.tenant, source: Some(inlet.source_key), event, deliveries, now };
         let accepted = self.ledger.accept(accept).await.map_err(Rejection::Ledger)?;
         drop(room);
-        match accepted {
+        let answer = match accepted {
             Accepted::New(event) => {
                 inlet.tally.accepted.increment(1);
                 inlet.tally.events.increment(1);
-                Ok(answer::accepted(event, false))
+                answer::accepted(event, false)
             }
             Accepted::Duplicate(event) => {
                 inlet.tally.duplicate.increment(1);
                 inlet.tally.suppressed.increment(1);
-                Ok(answer::accepted(event, true))
+                answer::accepted(event, true)
             }
-            Accepted::KeyReused(event) => Err(Rejection::KeyReused(event)),
-        }
+            Accepted::KeyReused(event) => return Err(Rejection::KeyReused(event)),
+        };
+        crash::point("I5");
+        Ok(answer)
     }
 }
 

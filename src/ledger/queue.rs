@@ -33,7 +33,7 @@ pub trait Queue: Send + Sync + 'static {
 
     /// The attempt, the next state, the due time or dead letter, and what happens to the endpoint: one transaction.
     /// Consumes the lease; a lease that another has taken over is `LeaseLost`, and nothing is written.
-    async fn settle(&self, settlement: Settlement) -> Result<Settled, LedgerError>;
+    async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled, LedgerError>;
 
     /// Takes over leases that ended by `expired_by` (`Timestamp::MAX`: every one, as at the start of the only
     /// process), at most `limit`, under a new token. What becomes of them is for the caller to decide and settle.

@@ -46,13 +46,15 @@ struct Gate {
     in_flight: AtomicU32,
     /// Somebody was turned away by this level since the last round of the dispatcher.
     starved: AtomicBool,
+    /// Nothing that arrives enters any more. Of the total alone.
+    closed: AtomicBool,
 }
 
 impl Gate {
     fn enter(&self) -> bool {
         let cap = self.cap.load(Ordering::Relaxed);
         let room = |n: u32| (n < cap).then_some(n + 1);
-        let entered = self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).is_ok();
+        let entered = self.in_flight.fetch_update(Ordering::SeqCst, Ordering::Relaxed, room).is_ok();
         if !entered {
             self.starved.store(true, Ordering::Release);
         }
@@ -172,12 +174,18 @@ impl Slots {
             return None;
         }
         match self.enter(lane, now) {
-            Taken::Slot(slot) => Some(slot),
+            // Asked after entering, so that whoever closes sees the slot or is seen.
+            Taken::Slot(slot) => (!self.total.closed.load(Ordering::SeqCst)).then_some(slot),
             Taken::Full | Taken::NotBefore(_) | Taken::Closed => {
                 lane.backlog.store(true, Ordering::Release);
                 None
             }
         }
+    }
+
+    /// From now on what arrives gets no slot and waits in the ledger; every slot that comes back is told by a nudge.
+    pub fn close_to_arrivals(&self) {
+        self.total.closed.store(true, Ordering::SeqCst);
     }
 
     /// A slot for the oldest work that waits.
@@ -205,7 +213,7 @@ impl Slots {
 
     /// How many are in flight over all endpoints.
     pub fn in_flight(&self) -> u32 {
-        self.total.in_flight.load(Ordering::Acquire)
+        self.total.in_flight.load(Ordering::SeqCst)
     }
 
     fn enter(&self, lane: &Arc<Lane>, now: Timestamp) -> Taken {
@@ -265,7 +273,8 @@ impl Drop for Slot {
         lane.own.leave();
         let waited_for = lane.backlog.load(Ordering::Acquire)
             || lane.tenant.starved.load(Ordering::Acquire)
-            || lane.total.starved.load(Ordering::Acquire);
+            || lane.total.starved.load(Ordering::Acquire)
+            || lane.total.closed.load(Ordering::Acquire);
         if waited_for {
             lane.wakes.nudge();
         }
@@ -275,6 +284,7 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt as _;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -311,6 +321,20 @@ mod tests {
         drop((a, b, c));
         assert_eq!(slots.in_flight(), 0);
         assert!(take(&slots, 9).is_none(), "unknown endpoint");
+    }
+
+    #[test]
+    fn nothing_arrives_once_closed_and_what_comes_back_is_told() {
+        let slots = slots(&[(1, 1, 5)], 10, 10);
+        let before = slots.take_for_arrival(EndpointKey(1), NOW);
+        slots.close_to_arrivals();
+        assert!(slots.take_for_arrival(EndpointKey(1), NOW).is_none());
+        assert_eq!(slots.in_flight(), 1);
+        // The one that was turned away has nudged as well.
+        assert!(slots.wakes.changed().now_or_never().is_some());
+        drop(before);
+        assert!(slots.wakes.changed().now_or_never().is_some());
+        assert_eq!(slots.in_flight(), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@
     unreachable_pub,
     reason = "a test fails by panicking"
 )]
+#[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/process.rs"]
 mod process;
 #[path = "../support/receiver.rs"]

@@ -72,7 +72,7 @@ async fn the_right_key_and_no_other() {
     assert_eq!(std::fs::metadata(&key_file).unwrap().permissions().mode() & 0o777, 0o600);
 
     let mut other = settings(&path);
-    other.master_key = Some(Secret::new("11".repeat(32)));
+    other.master_key = Some(Secret::new([0x11; 32]));
     let error = refused(Bench::try_open(other, Arc::clone(&dir), START).await);
     assert!(
         error.contains("not the one this ledger was made with") && error.contains("HOOKGATE_MASTER_KEY"),
@@ -85,7 +85,7 @@ async fn the_right_key_and_no_other() {
     assert!(!key_file.exists(), "no new key is made for an old ledger");
 
     let mut right = settings(&path);
-    right.master_key = Some(Secret::new(key));
+    right.master_key = Some(Secret::new(hex::decode(key.trim()).unwrap()));
     let bench = Bench::open(right, dir, START).await;
     assert_eq!(&bench.claim("billing", 1).await[0].event.body[..], b"x");
 }
@@ -132,7 +132,7 @@ async fn files_that_are_no_ledger_are_refused() {
         std::fs::write(&path, content).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         let mut settings = settings(&path);
-        settings.master_key = Some(Secret::new("11".repeat(32)));
+        settings.master_key = Some(Secret::new([0x11; 32]));
         let error = refused(Bench::try_open(settings, dir, START).await);
         assert!(error.contains("cannot be opened"), "{what}: {error}");
     }

@@ -111,7 +111,7 @@ impl Queue for FakeLedger {
         Ok(Claims::default())
     }
 
-    async fn settle(&self, _: Settlement) -> Result<Settled, LedgerError> {
+    async fn settle(&self, _: std::sync::Arc<Settlement>) -> Result<Settled, LedgerError> {
         Ok(Settled::LeaseLost)
     }
 

@@ -15,6 +15,8 @@ pub struct Gateway {
     pub dir: tempfile::TempDir,
     pub ingress: String,
     pub admin: String,
+    /// Further variables for the process.
+    pub env: std::collections::BTreeMap<&'static str, String>,
     child: Option<Child>,
     http: reqwest::Client,
 }
@@ -65,7 +67,7 @@ impl Gateway {
         // Whoever was first has installed it.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
-        Gateway { dir, ingress, admin, child: None, http }
+        Gateway { dir, ingress, admin, env: Default::default(), child: None, http }
     }
 
     pub fn config(&self) -> PathBuf {
@@ -79,6 +81,7 @@ impl Gateway {
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOOKGATE_ADMIN_TOKEN", TOKEN).env("HOOKGATE_TOKEN", TOKEN).env("NO_COLOR", "1");
         command.env("HOOKGATE_URL", format!("http://{}", self.admin)).env("HOOKGATE_TENANT", "acme");
+        command.envs(&self.env);
         command
     }
 

@@ -134,7 +134,7 @@ impl Queue for SqliteLedger {
         Ok(Claims { started: claimed, next_due })
     }
 
-    async fn settle(&self, settlement: Settlement) -> Result<Settled, LedgerError> {
+    async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled, LedgerError> {
         let record = &settlement.record;
         let detail = if settle::has_detail(record) {
             let cipher = self.cipher(settlement.lease.tenant)?;
@@ -145,9 +145,9 @@ impl Queue for SqliteLedger {
                 let place = Place::AttemptDetail(&id, token);
                 Some(cipher.seal_with(place, &*self.shared.entropy, hint, write).map_err(Fault::from)?)
             } else {
-                let (record, entropy) = (record.clone(), Arc::clone(&self.shared.entropy));
+                let (settlement, entropy) = (Arc::clone(&settlement), Arc::clone(&self.shared.entropy));
                 let seal = move || {
-                    let write = |out: &mut Vec<u8>| settle::write_detail(&record, out);
+                    let write = |out: &mut Vec<u8>| settle::write_detail(&settlement.record, out);
                     cipher.seal_with(Place::AttemptDetail(&id, token), &*entropy, hint, write)
                 };
                 Some(tokio::task::spawn_blocking(seal).await.map_err(|_| closed())?.map_err(Fault::from)?)
@@ -246,7 +246,7 @@ impl SqliteLedger {
             response: None,
             detail: None,
         };
-        self.settle(Settlement { lease, record, decision: disposition.into(), now }).await
+        self.settle(Arc::new(Settlement { lease, record, decision: disposition.into(), now })).await
     }
 }
 

@@ -9,9 +9,10 @@ use crate::ledger::{AttemptRecord, EndpointKey, LogRecord, RequestRecord, Respon
 use rusqlite::OptionalExtension as _;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 pub(super) struct SettleAttempt {
-    pub settlement: Settlement,
+    pub settlement: Arc<Settlement>,
     /// The sealed part of the record, if there is any.
     pub detail: Option<Vec<u8>>,
 }
@@ -43,7 +44,7 @@ impl Verb for SettleAttempt {
     type Done = Settled;
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Settled, Fault> {
-        let Settlement { lease, record, decision, now } = &self.settlement;
+        let Settlement { lease, record, decision, now } = &*self.settlement;
         let id = lease.delivery.to_bytes();
         let open = w
             .sql
