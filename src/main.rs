@@ -1,3 +1,5 @@
+//! The binary: hands the process to the command line, and its result to the shell.
+
 use hookgate::cli::{Streams, main as run};
 use hookgate::config::Env;
 use std::io::IsTerminal as _;

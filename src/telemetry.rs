@@ -221,7 +221,7 @@ fn register() {
         metrics::counter!(ATTEMPTS, "result" => result).absolute(0);
     }
     metrics::describe_counter!(DELIVERIES, "Deliveries that came into a state.");
-    for state in DeliveryState::ALL {
+    for state in DeliveryState::ALL.into_iter().filter(|state| state.is_terminal()) {
         metrics::counter!(DELIVERIES, "state" => state.as_str()).absolute(0);
     }
     metrics::describe_counter!(PLUGIN_FAULTS, "Plugin calls that gave no answer, by kind.");

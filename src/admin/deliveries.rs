@@ -7,6 +7,7 @@ use super::{At, answer, ledger_problem, not_found};
 use crate::delivery::{DeliveryId, DeliveryState};
 use crate::http::{Answer, BodyFault, Problem};
 use crate::ledger::{Cancelled, Redrive, Redriven, ResolveAs, Resolved};
+use crate::telemetry::DELIVERIES;
 use bytes::Bytes;
 use http::StatusCode;
 use serde::Deserialize;
@@ -117,7 +118,10 @@ impl At<'_> {
         let CancelInput {} = parse_or_default(body)?;
         let now = self.admin.state.clock.now();
         match self.ledger().cancel(self.tenant.key, id, now).await.map_err(|error| ledger_problem(&error))? {
-            Cancelled::Done => Ok(()),
+            Cancelled::Done => {
+                counted(DeliveryState::Cancelled);
+                Ok(())
+            }
             Cancelled::NotFound => Err(not_found()),
             Cancelled::NotPending(state) => {
                 Err(conflict("not_pending", "only a pending delivery can be cancelled").with("state", state.as_str()))
@@ -134,11 +138,19 @@ impl At<'_> {
         let now = self.admin.state.clock.now();
         let resolved = self.ledger().resolve(self.tenant.key, id, how, bounded(note)?, now).await;
         match resolved.map_err(|error| ledger_problem(&error))? {
-            Resolved::Done => Ok(()),
+            Resolved::Done => {
+                counted(DeliveryState::Resolved);
+                Ok(())
+            }
             Resolved::NotFound => Err(not_found()),
             Resolved::NotDead(state) => Err(not_dead(state)),
         }
     }
+}
+
+/// The states that only people lead to are counted here; the others by dispatch.
+fn counted(state: DeliveryState) {
+    metrics::counter!(DELIVERIES, "state" => state.as_str()).increment(1);
 }
 
 fn conflict(code: &'static str, detail: &'static str) -> Problem {

@@ -9,9 +9,10 @@ use crate::clock::Timestamp;
 use crate::delivery::{EndpointStatus, Name};
 use crate::http::{Answer, Problem};
 use crate::ledger::{EndpointChange, EndpointState};
+use crate::secret::Secret;
 use http::StatusCode;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 const WHY_BYTES_MAX: usize = 256;
 
@@ -66,6 +67,20 @@ impl At<'_> {
         all
     }
 
+    /// What a receiver needs to verify deliveries, where the gateway made it: the one answer that holds a secret.
+    pub(super) fn endpoint_secret(&self, name: &str) -> Result<Answer, Problem> {
+        Query::of(self.query).finish()?;
+        let endpoint = self.tenant.endpoints.get(name).ok_or_else(not_found)?;
+        match endpoint.generated_secret.as_ref().and_then(Secret::expose_str) {
+            Some(secret) => Ok(answer::json(&json!({ "name": name, "signing_secret": secret }))),
+            None => Err(Problem::new(
+                StatusCode::CONFLICT,
+                "managed_by_file",
+                "the configuration file names this endpoint's signing secrets; they are not shown",
+            )),
+        }
+    }
+
     pub(super) async fn change_endpoint(&self, name: &str, verb: EndpointVerb, body: &[u8]) -> Result<Answer, Problem> {
         let now = self.admin.state.clock.now();
         let change = match verb {
@@ -90,11 +105,12 @@ impl At<'_> {
             }
         };
         let endpoint: Name = name.parse().map_err(|_| not_found())?;
-        let resumed = change == EndpointChange::Resume;
+        // Both speak of a pause, and a disabled endpoint is more than paused.
+        let of_a_pause = matches!(change, EndpointChange::Resume | EndpointChange::Pause { .. });
         let changed = self.ledger().change_endpoint(self.tenant.key, &endpoint, change, now).await;
         let status = changed.map_err(|error| ledger_problem(&error))?.ok_or_else(not_found)?;
-        if resumed && matches!(status, EndpointStatus::Disabled { .. }) {
-            let detail = "the endpoint is disabled, and a resume ends a pause: use `enable`";
+        if of_a_pause && matches!(status, EndpointStatus::Disabled { .. }) {
+            let detail = "the endpoint is disabled, which no pause and no resume changes: use `enable`";
             return Err(Problem::new(StatusCode::CONFLICT, "endpoint_disabled", detail));
         }
         self.endpoint_as_it_is(name).await

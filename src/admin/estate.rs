@@ -6,6 +6,7 @@ use super::{At, not_found};
 use crate::delivery::{Name, Route};
 use crate::http::{Answer, Problem};
 use crate::ledger::{EndpointKey, TenantKey};
+use crate::secret::Secret;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -27,6 +28,8 @@ pub struct Endpoint {
     pub key: EndpointKey,
     /// Which published events it gets.
     pub route: Route,
+    /// The signing secret that the gateway made for it; `None`: the file names its own.
+    pub generated_secret: Option<Secret>,
     pub shown: Shown,
 }
 

@@ -155,6 +155,7 @@ impl At<'_> {
             Scope::Source(name) => self.source(name),
             Scope::Endpoints => self.endpoints().await,
             Scope::Endpoint(name) => self.endpoint(name).await,
+            Scope::EndpointSecret(name) => self.endpoint_secret(name),
             Scope::Events => self.events().await,
             Scope::Event(id) => self.event(id).await,
             Scope::EventBody(id) => self.event_body(id).await,
@@ -177,6 +178,7 @@ impl At<'_> {
             | Scope::Source(_)
             | Scope::Endpoints
             | Scope::Endpoint(_)
+            | Scope::EndpointSecret(_)
             | Scope::Event(_)
             | Scope::EventBody(_)
             | Scope::Deliveries

@@ -35,6 +35,7 @@ pub(super) enum Scope<'a> {
     Endpoints,
     Endpoint(&'a str),
     EndpointVerb(&'a str, EndpointVerb),
+    EndpointSecret(&'a str),
     Events,
     Event(&'a str),
     EventBody(&'a str),
@@ -81,6 +82,7 @@ impl<'a> Scope<'a> {
             ["sources", name] => Scope::Source(name),
             ["endpoints"] => Scope::Endpoints,
             ["endpoints", name] => Scope::Endpoint(name),
+            ["endpoints", name, "secret"] => Scope::EndpointSecret(name),
             ["endpoints", name, verb] => {
                 let verb = match verb {
                     "pause" => EndpointVerb::Pause,
@@ -122,6 +124,7 @@ impl<'a> Scope<'a> {
             | Scope::Source(_)
             | Scope::Endpoints
             | Scope::Endpoint(_)
+            | Scope::EndpointSecret(_)
             | Scope::Event(_)
             | Scope::EventBody(_)
             | Scope::Deliveries

@@ -147,7 +147,7 @@ fn publication(item: Item<'_>, body_bytes_max: u64, now: Timestamp) -> Result<Pu
         }
     }
     let event_type = word("type", item.event_type)?;
-    let key = item.key.map(|key| word("key", key)).transpose()?;
+    let key = item.key.map(key).transpose()?;
     let (body, content_type) = match (item.payload, item.body_base64) {
         (Some(payload), None) => (Bytes::copy_from_slice(payload.get().as_bytes()), "application/json"),
         (None, Some(text)) => {
@@ -174,6 +174,16 @@ fn publication(item: Item<'_>, body_bytes_max: u64, now: Timestamp) -> Result<Pu
     }
     let (expires_at, deadline) = (item.expires_at, item.deadline);
     Ok(Publication { event_type, content_type, body, key, deliver_at, expires_at, deadline })
+}
+
+/// It is sent as the value of a header, so that a receiver can tell a repetition.
+fn key(text: String) -> Result<String, Problem> {
+    let visible = |b: u8| b.is_ascii_graphic() || b == b' ';
+    let text = word("key", text)?;
+    if !text.bytes().all(visible) || text.trim().len() != text.len() {
+        return Err(invalid("key", "is sent in a header: visible ASCII, without spaces at its ends"));
+    }
+    Ok(text)
 }
 
 fn word(field: &'static str, text: String) -> Result<String, Problem> {

@@ -4,7 +4,7 @@ use super::Error;
 use crate::admin::{self, Admin, Shown};
 use crate::clock::Clock;
 use crate::config::{EndpointSettings, Env, SecretRef, Settings, SourceSettings, Tenant};
-use crate::delivery::{Name, Route};
+use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Route};
 use crate::dispatch::{Advice, Target, Targets};
 use crate::entropy::Entropy;
 use crate::ingress::{Ingress, Inlet, Routes};
@@ -70,7 +70,8 @@ impl Rooms {
                     .map_err(|e| problem(field.clone(), &format!("{}: {e}", plugin.path.display())))?;
                 let plugin = self.host.load(tenant, &wasm).await.map_err(|rejected| problem(field, &rejected))?;
                 for warning in plugin.warnings() {
-                    tracing::warn!(%tenant, plugin = %name, warning, "a trial call of the plugin faulted");
+                    // It was called with a made-up event, which its rules may rightly refuse.
+                    tracing::debug!(%tenant, plugin = %name, warning, "a trial call of the plugin faulted");
                 }
                 loaded.insert((tenant.clone(), name.clone()), plugin);
             }
@@ -223,7 +224,8 @@ fn shown(tenant: &Tenant, entry: &TenantEntry) -> admin::Tenant {
     let endpoints = tenant.endpoints.iter().filter_map(|(name, e)| {
         let key = entry.endpoints.get(name)?.key;
         let shown = Shown::new(endpoint_fields(e));
-        Some((name.clone(), admin::Endpoint { key, route: e.route.clone(), shown }))
+        let made = e.signing_secrets.is_empty().then(|| entry.endpoints.get(name)?.generated_secret.clone()).flatten();
+        Some((name.clone(), admin::Endpoint { key, route: e.route.clone(), generated_secret: made, shown }))
     });
     admin::Tenant { key: entry.key, sources, endpoints: endpoints.collect() }
 }
@@ -252,9 +254,30 @@ fn rate_fields(rate: &crate::config::Rate) -> Value {
     json!({ "per_second": rate.per_second, "burst": rate.burst })
 }
 
+fn retry_fields(retry: &RetryPolicy) -> Value {
+    let show = crate::duration::show;
+    let mut fields = json!({
+        "max_attempts": retry.max_attempts,
+        "jitter": match retry.jitter {
+            Jitter::None => "none",
+            Jitter::Equal => "equal",
+            Jitter::Full => "full",
+        },
+        "max_age": retry.max_age.map(show),
+    });
+    match &retry.backoff {
+        Backoff::Ladder(delays) => fields["delays"] = delays.iter().copied().map(show).collect(),
+        Backoff::Exponential { base, factor, cap } => {
+            fields["base"] = show(*base).into();
+            fields["factor"] = (*factor).into();
+            fields["cap"] = show(*cap).into();
+        }
+    }
+    fields
+}
+
 fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
     let show = crate::duration::show;
-    let retry = &endpoint.terms.retry;
     object(json!({
         "url": endpoint.url,
         "sources": endpoint.route.sources,
@@ -264,8 +287,16 @@ fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
         "concurrency": endpoint.concurrency,
         "rate": endpoint.rate.as_ref().map(rate_fields),
         "idempotency_header": endpoint.idempotency_header.as_str(),
-        "max_attempts": retry.max_attempts,
-        "max_age": retry.max_age.map(show),
+        "on_ambiguous": match endpoint.terms.on_ambiguous {
+            OnAmbiguous::Retry => "retry",
+            OnAmbiguous::Hold => "hold",
+        },
+        "on_plugin_fault": match endpoint.terms.on_plugin_fault {
+            OnPluginFault::Default => "default",
+            OnPluginFault::Retry => "retry",
+            OnPluginFault::Dead => "dead",
+        },
+        "retry": retry_fields(&endpoint.terms.retry),
         "managed_by": "file",
     }))
 }

@@ -11,6 +11,8 @@ pub(super) enum Endpoint {
     List,
     /// One endpoint
     Get { name: String },
+    /// The signing secret that the gateway made for it, for its receiver to verify with
+    Secret { name: String },
     /// Send nothing until it is resumed; what comes in is kept
     Pause { name: String },
     /// Send again
@@ -63,6 +65,11 @@ pub(super) async fn run(verb: Endpoint, context: &mut Context<'_>) -> Result<Exi
         Endpoint::Get { name } => {
             let path = client.in_tenant(&["endpoints", &name]).await?;
             context.output.one(&client.get(&path, &[]).await?, &FIELDS, "name")?;
+            return Ok(Exit::Done);
+        }
+        Endpoint::Secret { name } => {
+            let path = client.in_tenant(&["endpoints", &name, "secret"]).await?;
+            context.output.one(&client.get(&path, &[]).await?, &["name", "signing_secret"], "signing_secret")?;
             return Ok(Exit::Done);
         }
         Endpoint::Pause { name } => (name, "pause"),

@@ -228,7 +228,7 @@ pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
         if condition() {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await; // poll: asks again
     }
     panic!("in vain: {what}");
 }

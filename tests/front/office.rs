@@ -59,7 +59,12 @@ fn estate() -> Estate {
         "concurrency": 10, "on_ambiguous": "retry", "signing_secrets": [CANARY],
     });
     let paid = EventTypes::new(vec!["push".to_owned(), "invoice.*".to_owned()]).unwrap();
-    let endpoint = |key, route, fields: &Value| Endpoint { key: EndpointKey(key), route, shown: shown(fields) };
+    let endpoint = |key, route, fields: &Value| Endpoint {
+        key: EndpointKey(key),
+        route,
+        generated_secret: None,
+        shown: shown(fields),
+    };
     let acme = Tenant {
         key: TenantKey(1),
         sources: [(name("github"), shown(&github)), (name("partner"), shown(&json!({ "scheme": "custom" })))].into(),

@@ -53,3 +53,29 @@ async fn what_the_file_declares_is_read_only() {
     let shown = gateway.send(gateway.api("GET", "sources/github")).await.unwrap();
     assert!(!shown.text.contains(super::process::GITHUB_SECRET));
 }
+
+#[tokio::test]
+async fn a_generated_signing_secret_can_be_had_and_verifies_and_a_given_one_stays_hidden() {
+    let receiver = Receiver::kind().await;
+    let given = "signing_secrets = [\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]";
+    let config = github_source()
+        + &endpoint("made", &receiver.url("/made"), "")
+        + &endpoint("given", &receiver.url("/given"), &format!("{given}\nsources = []"));
+    let mut gateway = Gateway::start(&config).await;
+    let secret = gateway.get("endpoints/made/secret").await["signing_secret"].as_str().unwrap().to_owned();
+    gateway.accepted(gateway.github("1", "push", "{}")).await;
+    let seen = receiver.until_count(1).await.remove(0);
+    let mut headers = http::HeaderMap::new();
+    for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+        headers.insert(name, seen.header(name).parse().unwrap());
+    }
+    standardwebhooks::Webhook::new(&secret).unwrap().verify(&seen.body, &headers).unwrap();
+    assert!(gateway.stop().await.success());
+    gateway.boot().await;
+    assert_eq!(gateway.get("endpoints/made/secret").await["signing_secret"], secret.as_str(), "kept over a restart");
+    let hidden = gateway.send(gateway.api("GET", "endpoints/given/secret")).await.unwrap();
+    assert_eq!((hidden.status, hidden.code().as_str()), (409, "managed_by_file"));
+    let bare = reqwest::get(format!("http://{}/v1/tenants/acme/endpoints/made/secret", gateway.admin)).await.unwrap();
+    assert_eq!(bare.status(), 401);
+    assert!(!gateway.log().contains(&secret));
+}

@@ -14,7 +14,7 @@ async fn an_endpoint_that_hangs_delays_no_other() {
         + &endpoint("kind", &kind.url("/"), "");
     let gateway = Gateway::start(&config).await;
     for i in 0..40 {
-        gateway.accepted(gateway.github(&i.to_string(), "push", "{}")).await;
+        gateway.accepted(gateway.github(&i.to_string(), "push", &i.to_string())).await;
     }
     kind.until_count(40).await;
     assert_eq!(stuck.count(), 4, "as many as its concurrency");
@@ -40,7 +40,7 @@ async fn concurrency_holds_at_the_receiver() {
     let gateway =
         Gateway::start(&(github_source() + &endpoint("billing", &receiver.url("/"), "concurrency = 3"))).await;
     for i in 0..60 {
-        gateway.accepted(gateway.github(&i.to_string(), "push", "{}")).await;
+        gateway.accepted(gateway.github(&i.to_string(), "push", &i.to_string())).await;
     }
     gateway.until_deliveries("state=delivered", 60).await;
     assert_eq!(most.load(Ordering::SeqCst), 3);
@@ -54,7 +54,7 @@ async fn a_rate_holds_at_the_receiver() {
     let more = "rate = { per_second = 20, burst = 5 }";
     let gateway = Gateway::start(&(github_source() + &endpoint("billing", &receiver.url("/"), more))).await;
     for i in 0..25 {
-        gateway.accepted(gateway.github(&i.to_string(), "push", "{}")).await;
+        gateway.accepted(gateway.github(&i.to_string(), "push", &i.to_string())).await;
     }
     let seen = receiver.until_count(25).await;
     let span = seen[24].at - seen[0].at;

@@ -9,7 +9,7 @@ async fn sigterm_finishes_what_is_on_the_wire_and_repeats_nothing() {
     let config = github_source() + &endpoint("billing", &receiver.url("/"), "concurrency = 2");
     let mut gateway = Gateway::start(&config).await;
     for i in 0..6 {
-        gateway.accepted(gateway.github(&i.to_string(), "push", "{}")).await;
+        gateway.accepted(gateway.github(&i.to_string(), "push", &i.to_string())).await;
     }
     receiver.until_count(2).await;
     let status = gateway.stop().await;

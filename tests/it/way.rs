@@ -110,8 +110,8 @@ async fn fan_out_goes_by_source_and_by_glob() {
         + &endpoint("other", &hook("/other"), "sources = [\"other\"]");
     let gateway = Gateway::start(&config).await;
     gateway.accepted(gateway.github("1", "push", "{}")).await;
-    gateway.accepted(gateway.github("2", "pull_request", "{}")).await;
-    gateway.accepted(gateway.github("3", "issues", "{}")).await;
+    gateway.accepted(gateway.github("2", "pull_request", "{\"n\":2}")).await;
+    gateway.accepted(gateway.github("3", "issues", "{\"n\":3}")).await;
     gateway.until_deliveries("state=delivered", 5).await;
     let mut paths: Vec<_> = receiver.journal().into_iter().map(|s| s.path).collect();
     paths.sort();

@@ -273,7 +273,7 @@ async fn a_compile_bomb_is_stopped_by_the_bounds_of_the_child() {
     by_time.compile.cpu_max = Duration::from_secs(1);
     let mut by_memory = settings();
     by_memory.compiler = child();
-    by_memory.compile.memory_bytes_max = 96 << 20;
+    by_memory.compile.memory_bytes_max = 256 << 20;
     for settings in [by_time, by_memory] {
         let host = Host::new(settings).unwrap();
         let began = Instant::now();
