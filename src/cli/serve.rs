@@ -159,7 +159,8 @@ async fn reload(origin: Origin, resources: Resources, mut hangups: Signal) {
         };
         match resources.apply(&settings, &origin.env).await {
             Ok(()) => tracing::info!(
-                "tenants, sources, endpoints and plugins were applied; the other sections count from the next start"
+                "tenants, sources, endpoints and plugins were applied; listeners, ledger, egress, retention and plugin limits \
+                 count from the next start"
             ),
             Err(error) => tracing::error!(%error, "the configuration was not applied: what was in force stays"),
         }
