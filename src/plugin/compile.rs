@@ -79,6 +79,8 @@ async fn child(program: &PathBuf, args: &[String], limits: CompileLimits, wasm: 
     let mut child = tokio::process::Command::new(program)
         .args(args)
         .env_clear()
+        // The allocator would reserve a gigabyte of the address space that the child is allowed.
+        .env("MIMALLOC_ARENA_RESERVE", "0")
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -189,7 +189,7 @@ async fn a_dribbled_head_gets_no_more_time() {
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < Duration::from_secs(10) {
         peer.try_send("x: y\r\n").await;
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await; // plays the peer: a dribble
         if begun.elapsed() > Duration::from_millis(150) {
             break;
         }
@@ -205,7 +205,7 @@ async fn idle_connections_are_closed_and_busy_ones_are_not() {
     let held = front.ledger.hold.write().await;
     peer.send(post(PLACE, "", "x")).await;
     // Longer than an idle connection lasts.
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    tokio::time::sleep(Duration::from_millis(150)).await; // plays the peer: silent for longer than an idle connection lasts
     drop(held);
     assert_eq!(peer.reply().await.unwrap().status, 200);
     assert!(peer.is_closed().await);

@@ -298,6 +298,6 @@ async fn the_log_is_checkpointed_when_nothing_is_written_any_more() {
             break;
         }
         assert!(std::time::Instant::now() < until, "{log} frames, {done} of them checkpointed");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await; // poll: asks again
     }
 }
