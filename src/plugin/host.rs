@@ -8,6 +8,7 @@ use super::convert::OwnedHeaders;
 use super::engine::{self, Allocator};
 use super::limits::within;
 use super::load::Loaded;
+use super::ticker::Ticker;
 use super::{Digest, Limits};
 use crate::delivery::Name;
 use crate::secret::Secret;
@@ -102,6 +103,7 @@ pub enum HostError {
 /// One for the process. Plugins hold on to it.
 pub struct Host {
     pub(super) engine: Engine,
+    pub(super) ticker: Ticker,
     pub(super) linker: Linker<CallState>,
     pub(super) owned: OwnedHeaders,
     pub(super) settings: Settings,
@@ -132,9 +134,10 @@ impl Host {
                 .map_err(|source| HostError::Cache { dir, source })
         });
         let artefacts = artefacts.transpose()?;
-        tick(&engine).map_err(HostError::Ticker)?;
+        let ticker = Ticker::start(&engine).map_err(HostError::Ticker)?;
         Ok(Arc::new(Host {
             engine,
+            ticker,
             linker,
             owned: OwnedHeaders::new(settings.extra_owned.clone()),
             calls: Semaphore::new(settings.calls_max),
@@ -179,20 +182,6 @@ impl Host {
         all.retain(|_, other| other.strong_count() > 0);
         all.insert((tenant.clone(), loaded.digest), Arc::downgrade(loaded));
     }
-}
-
-/// Counts the engine's epochs for as long as the engine lives. A plain thread: a runtime that is busy with guests
-/// would look at its own timers too late.
-fn tick(engine: &Engine) -> std::io::Result<()> {
-    let engine = engine.weak();
-    let run = move || {
-        while let Some(engine) = engine.upgrade() {
-            engine.increment_epoch();
-            drop(engine);
-            std::thread::sleep(engine::TICK);
-        }
-    };
-    std::thread::Builder::new().name("plugin-tick".into()).stack_size(64 << 10).spawn(run).map(drop)
 }
 
 #[cfg(test)]

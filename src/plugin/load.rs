@@ -118,6 +118,7 @@ impl Host {
         let tenant_calls = self.tenant_calls(tenant);
         let _tenant_slot = slot(&tenant_calls, self.settings.wait_max).await.map_err(busy)?;
         let _slot = slot(&self.calls, self.settings.wait_max).await.map_err(busy)?;
+        let _ticking = self.ticker.during_call();
         let mut store = CallState::store(&self.engine, self.limits(tenant), Instant::now());
         let instance = match loaded.pre.instantiate_async(&mut store).await {
             Ok(instance) => instance,

@@ -14,6 +14,7 @@ mod inspect;
 mod limits;
 mod load;
 mod rules;
+mod ticker;
 
 pub use compile::{CompileLimits, Compiler};
 pub use engine::Allocator;

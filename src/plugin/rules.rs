@@ -3,6 +3,7 @@
 use super::bindings::hookgate::plugin::types as wit;
 use super::call::{CallLog, CallState};
 use super::load::Loaded;
+use super::ticker::Ticking;
 use super::{AttemptView, Call, Digest, EndpointView, EventView, Exports, Host, Limits, OutcomeView, Rules};
 use super::{Transformed, convert};
 use crate::delivery::{Fault, FaultKind, Name, Verdict};
@@ -82,7 +83,8 @@ impl Plugin {
         let slot = slot(&self.host.calls, self.host.settings.wait_max).await?;
         let began = Instant::now();
         let store = CallState::store(&self.host.engine, &self.limits, began);
-        Ok(Turn { plugin: self, store, began, _slots: [tenant_slot, slot] })
+        let ticking = self.host.ticker.during_call();
+        Ok(Turn { plugin: self, store, began, _ticking: ticking, _slots: [tenant_slot, slot] })
     }
 }
 
@@ -116,6 +118,7 @@ struct Turn<'a> {
     plugin: &'a Plugin,
     store: Store<CallState>,
     began: Instant,
+    _ticking: Ticking<'a>,
     _slots: [SemaphorePermit<'a>; 2],
 }
 
