@@ -5,7 +5,7 @@
 //! memory, has no environment, reads wasm and gives back an artefact or a refusal.
 //!
 //! Input: two little-endian `u64`, the CPU seconds and the bytes of address space that it may take, then the wasm.
-//! Output: the artefact and exit code 0, or a message on standard error and exit code [`REFUSED`].
+//! Output: the artefact and exit code 0, or a message on standard error and exit code 3.
 
 use super::{Rejected, artefact, engine};
 use std::io::{Read as _, Write as _};
