@@ -239,3 +239,20 @@ fn answers_have_the_fields_that_are_shown() {
     }
     assert!(seen > 10, "{seen} answers");
 }
+
+/// Every example's configuration means something, and its README is there.
+#[test]
+fn examples_hold() {
+    let mut seen = 0;
+    for entry in fs::read_dir(root().join("examples")).unwrap() {
+        let folder = entry.unwrap().path();
+        let path = folder.join("hookgate.toml");
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let env = Env::default();
+        let report = evaluate(&Input { text: &text, path: &path, env: &env, flags: &[], outside: Outside::Skip });
+        assert!(report.settings.is_some(), "{}\n{}", path.display(), report.lines());
+        assert!(folder.join("README.md").exists(), "{}", folder.display());
+        seen += 1;
+    }
+    assert!(seen >= 2);
+}

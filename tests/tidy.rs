@@ -211,3 +211,19 @@ fn nothing_is_promised_instead_of_done() {
         }
     }
 }
+
+/// What `deny.toml` bans is not in the lock file: held here too, where cargo-deny is not at hand.
+#[test]
+fn banned_crates_are_not_built() {
+    let deny = fs::read_to_string(root().join("deny.toml")).unwrap();
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let banned: Vec<&str> =
+        deny.lines().filter_map(|l| l.trim().strip_prefix("{ crate = \"")?.split('"').next()).collect();
+    assert!(banned.len() >= 5, "{banned:?}");
+    for name in banned {
+        assert!(!lock.contains(&format!("name = \"{name}\"\n")), "{name} is banned and in Cargo.lock");
+    }
+    let foreign: Vec<&str> =
+        lock.lines().filter(|l| l.starts_with("source = ") && !l.contains("crates.io-index")).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
