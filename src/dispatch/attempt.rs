@@ -5,7 +5,7 @@ use crate::clock::Timestamp;
 use crate::crash;
 use crate::delivery::classify::{Observed, after_fault, builtin};
 use crate::delivery::{
-    DecidedBy, Decision, Disposition, Fault, FaultKind, Outcome, Phase, PluginVersionId, Reason, RetryAfter,
+    DecidedBy, Decision, Disposition, Fault, FaultKind, History, Outcome, Phase, PluginVersionId, Reason, RetryAfter,
     SkipReason, Terms, TransportKind, Verdict, decide, may_start,
 };
 use crate::egress::{Answer, Exchange, Failure, Outbound};
@@ -403,7 +403,7 @@ impl<'a> Adviser<'a> {
 /// Decides, and writes it down until it is written or the lease is lost.
 async fn settle(crew: &Crew, claimed: &Claimed, terms: &Terms, started: Timestamp, report: Report) {
     let now = crew.clock.now();
-    let decision = decision(&report.outcome, claimed, terms, now, crew.entropy.next_u64());
+    let decision = decision(&report.outcome, &claimed.history, terms, now, crew.entropy.next_u64());
     let settlement =
         Settlement { lease: claimed.lease, record: record(report, &decision, now.since(started)), decision, now };
     crew.tally.count(&settlement, claimed.event.accepted_at);
@@ -411,11 +411,11 @@ async fn settle(crew: &Crew, claimed: &Claimed, terms: &Terms, started: Timestam
 }
 
 /// An attempt that was handed back because its time is over ends the delivery; everything else is `decide`'s.
-fn decision(outcome: &Outcome, claimed: &Claimed, terms: &Terms, now: Timestamp, chance: u64) -> Decision {
+pub(super) fn decision(outcome: &Outcome, history: &History, terms: &Terms, now: Timestamp, chance: u64) -> Decision {
     match outcome {
-        Outcome::Released(_) => match may_start(&claimed.history, terms, now) {
+        Outcome::Released(_) => match may_start(history, terms, now) {
             Some(expired) => expired.into(),
-            None => decide(outcome, &claimed.history, terms, now, chance),
+            None => decide(outcome, history, terms, now, chance),
         },
         Outcome::Answered { .. }
         | Outcome::Unreachable { .. }
@@ -423,7 +423,7 @@ fn decision(outcome: &Outcome, claimed: &Claimed, terms: &Terms, now: Timestamp,
         | Outcome::Faulted(_)
         | Outcome::Skipped(_)
         | Outcome::Refused(_)
-        | Outcome::Interrupted => decide(outcome, &claimed.history, terms, now, chance),
+        | Outcome::Interrupted => decide(outcome, history, terms, now, chance),
     }
 }
 

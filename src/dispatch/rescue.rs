@@ -1,9 +1,9 @@
 //! Attempts whose maker is gone: decided like any other outcome, and written down.
 
 use super::Crew;
-use super::attempt::{words, write_down};
+use super::attempt::{decision, words, write_down};
 use crate::clock::Timestamp;
-use crate::delivery::{DecidedBy, Outcome, Terms, decide};
+use crate::delivery::{DecidedBy, Outcome, Reason, Terms};
 use crate::ledger::{AttemptRecord, Interrupted, LedgerError, Settlement};
 use futures_util::StreamExt as _;
 
@@ -20,21 +20,39 @@ pub async fn requeue_interrupted(crew: &Crew, expired_by: Timestamp) -> Result<u
             return Ok(total);
         }
         total += batch.len();
-        let settlements = batch.into_iter().map(|interrupted| settlement(crew, &interrupted));
-        futures_util::stream::iter(settlements)
-            .for_each_concurrent(BATCH_MAX, |settlement| write_down(crew, settlement))
-            .await;
+        let detail = "the process ended while this attempt was under way";
+        settle_all(crew, &batch, &Outcome::Interrupted, detail).await;
     }
 }
 
-fn settlement(crew: &Crew, interrupted: &Interrupted) -> Settlement {
+/// Ends what expired after `after` and by now, whether or not its endpoint is open. What was claimed in time is not
+/// touched: it is asked again before it is sent. Returns up to when everything is done.
+pub(super) async fn expire(crew: &Crew, after: Timestamp) -> Result<Timestamp, LedgerError> {
+    loop {
+        let now = crew.clock.now();
+        let batch = crew.ledger.overdue(after, BATCH_MAX, now).await?;
+        let detail = "its time was over before it could be sent";
+        settle_all(crew, &batch, &Outcome::Released(Reason::EXPIRED), detail).await;
+        if batch.len() < BATCH_MAX {
+            return Ok(now);
+        }
+    }
+}
+
+async fn settle_all(crew: &Crew, batch: &[Interrupted], outcome: &Outcome, detail: &str) {
+    let settlements = batch.iter().map(|over| settlement(crew, over, outcome, detail));
+    futures_util::stream::iter(settlements)
+        .for_each_concurrent(BATCH_MAX, |settlement| write_down(crew, settlement))
+        .await;
+}
+
+fn settlement(crew: &Crew, interrupted: &Interrupted, outcome: &Outcome, detail: &str) -> Settlement {
     let now = crew.clock.now();
     let target = crew.targets.endpoint(interrupted.endpoint);
     let unknown = Terms::default();
     let terms = target.as_ref().map_or(&unknown, |target| &target.terms);
-    let outcome = Outcome::Interrupted;
-    let decision = decide(&outcome, &interrupted.history, terms, now, crew.entropy.next_u64());
-    let (verdict, reason) = words(&outcome, &decision.disposition);
+    let decision = decision(outcome, &interrupted.history, terms, now, crew.entropy.next_u64());
+    let (verdict, reason) = words(outcome, &decision.disposition);
     let record = AttemptRecord {
         outcome: outcome.as_str(),
         status: None,
@@ -49,9 +67,9 @@ fn settlement(crew: &Crew, interrupted: &Interrupted) -> Settlement {
         plugin_log_dropped: 0,
         request: None,
         response: None,
-        detail: Some("the process ended while this attempt was under way".to_owned()),
+        detail: Some(detail.to_owned()),
     };
     let settlement = Settlement { lease: interrupted.lease, record, decision, now };
-    crew.tally.interrupted(&settlement);
+    crew.tally.unmade(&settlement);
     settlement
 }

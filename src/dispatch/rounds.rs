@@ -23,6 +23,8 @@ struct Waiting {
     /// How many to ask for at once: doubles while an endpoint has as many as were asked for, so that a long backlog
     /// is claimed in large steps and a single retry takes a single slot.
     ask: HashMap<EndpointKey, usize>,
+    /// What expired by then has been ended.
+    expired_by: Timestamp,
 }
 
 impl Waiting {
@@ -78,6 +80,7 @@ async fn poll(crew: &Crew, waiting: &mut Waiting, now: Timestamp) -> Result<(), 
     if rescued > 0 {
         tracing::warn!(rescued, "attempts whose lease had run out were taken over");
     }
+    waiting.expired_by = rescue::expire(crew, waiting.expired_by).await?;
     let backlog = crew.ledger.backlog().await?;
     for key in crew.targets.endpoints() {
         if !backlog.contains_key(&key) && !waiting.due.contains_key(&key) {

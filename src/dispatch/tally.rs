@@ -50,11 +50,16 @@ impl Tally {
         }
     }
 
-    /// One attempt of which nothing is known but its outcome.
-    pub(super) fn interrupted(&self, settlement: &Settlement) {
+    /// One attempt that was not made to its end: its duration says nothing.
+    pub(super) fn unmade(&self, settlement: &Settlement) {
         self.attempt(settlement.record.outcome);
-        if matches!(settlement.decision.disposition, Disposition::Dead(_)) {
-            self.dead.increment(1);
+        match &settlement.decision.disposition {
+            Disposition::Dead(_) => self.dead.increment(1),
+            Disposition::Expired(_) => self.expired.increment(1),
+            Disposition::Delivered { .. }
+            | Disposition::Skipped(_)
+            | Disposition::RetryAt { .. }
+            | Disposition::Released { .. } => {}
         }
     }
 

@@ -44,6 +44,10 @@ pub trait Queue: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Vec<Interrupted>, LedgerError>;
 
+    /// Pending deliveries whose event expired after `after` and by `now`, leased so that their end can be settled: also
+    /// those behind a closed endpoint, which no claim reaches. At most `limit`; fewer means that there are no more.
+    async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Interrupted>, LedgerError>;
+
     /// For every endpoint with pending work: when the first of it is due. Paused and disabled endpoints included.
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError>;
 
@@ -183,7 +187,7 @@ pub struct EventContent {
     pub accepted_at: Timestamp,
 }
 
-/// An attempt whose maker is gone.
+/// An attempt that is over without having been made to its end: its maker is gone, or its time is.
 #[derive(Clone, Debug)]
 pub struct Interrupted {
     pub lease: Lease,

@@ -137,3 +137,25 @@ async fn a_refused_address_is_terminal_at_once() {
     assert_eq!((dead["reason"].as_str(), dead["attempt_count"].as_u64()), (Some("policy"), Some(1)));
     assert_eq!(gateway.metric("hookgate_blocked_addresses_total").await, Some(1.0));
 }
+
+/// Work behind a closed endpoint waits for it, but not beyond its own time.
+#[tokio::test]
+async fn what_expires_behind_a_pause_ends_there() {
+    let receiver = Receiver::kind().await;
+    let gateway = Gateway::start(&endpoint("sms", &receiver.url("/"), "")).await;
+    assert_eq!(gateway.post("endpoints/sms/pause", &serde_json::json!({})).await.status, 200);
+    let expires = jiff_now_plus(Duration::from_millis(400));
+    let soon = serde_json::json!({"type": "reminder", "payload": 1, "expires_at": expires});
+    let lasting = serde_json::json!({"type": "reminder", "payload": 2});
+    for event in [soon, lasting] {
+        assert_eq!(gateway.post("events", &event).await.status, 200);
+    }
+    let expired = gateway.until_deliveries("state=expired", 1).await.remove(0);
+    assert_eq!((expired["reason"].as_str(), expired["attempt_count"].as_u64()), (Some("expired"), Some(1)));
+    let attempts = gateway.delivery(expired["id"].as_str().unwrap()).await["attempts"].clone();
+    assert_eq!(attempts[0]["outcome"], "released", "nothing was sent, nothing is counted");
+    assert_eq!(gateway.get("endpoints/sms").await["pending"], 1);
+    assert_eq!(gateway.post("endpoints/sms/resume", &serde_json::json!({})).await.status, 200);
+    let seen = receiver.until_count(1).await;
+    assert_eq!((seen.len(), &seen[0].body[..]), (1, &b"2"[..]));
+}

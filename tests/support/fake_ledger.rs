@@ -119,6 +119,10 @@ impl Queue for FakeLedger {
         Ok(Vec::new())
     }
 
+    async fn overdue(&self, _: Timestamp, _: usize, _: Timestamp) -> Result<Vec<Interrupted>, LedgerError> {
+        Ok(Vec::new())
+    }
+
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError> {
         Ok(BTreeMap::new())
     }

@@ -11,7 +11,7 @@ use crate::ledger::{EndpointKey, Interrupted, Lease, Slot, SourceKey, TenantKey}
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a rescued lease is kept for the decision on it.
+/// How long a lease is kept that is only made for a decision.
 const RESCUE_LEASE: Duration = Duration::from_secs(60);
 
 /// Slots, of any endpoints, to be filled with due work.
@@ -183,19 +183,7 @@ fn due_rows(
 fn start(w: &mut Writer<'_>, leased: &mut Leased, lease_for: Duration, now: Timestamp) -> Result<(), Fault> {
     leased.attempt = w.shared.mint.mint(now, &*w.shared.entropy).into();
     leased.lease.until = now.plus(lease_for);
-    w.sql.start.execute((
-        leased.lease.tenant.0,
-        leased.lease.delivery.to_bytes(),
-        leased.lease.until.as_millis(),
-        super::codec::int(leased.lease.token),
-        leased.number,
-        leased.attempt.to_bytes(),
-        now.as_millis(),
-    ))?;
-    w.effects.pending -= 1;
-    w.effects.in_flight += 1;
-    w.effects.starts += 1;
-    Ok(())
+    w.begin(&leased.lease, leased.number, leased.attempt, now)
 }
 
 /// Leases that have ended, to be taken over.
@@ -239,5 +227,69 @@ impl Verb for Rescue {
             w.sql.take_over.execute((lease.tenant.0, lease.delivery.to_bytes(), token, until.as_millis()))?;
         }
         Ok(all)
+    }
+}
+
+/// Pending work whose time is over, to be leased and ended.
+pub(super) struct Overdue {
+    pub after: Timestamp,
+    pub limit: usize,
+    pub now: Timestamp,
+}
+
+impl Verb for Overdue {
+    type Done = Vec<Interrupted>;
+
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Interrupted>, Fault> {
+        let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
+        let until = self.now.plus(RESCUE_LEASE);
+        let mut all = Vec::new();
+        let mut rows = w.sql.overdue.query((self.after.as_millis(), self.now.as_millis(), limit))?;
+        while let Some(row) = rows.next()? {
+            let counted: u32 = row.get(3)?;
+            let number = row.get::<_, u32>(7)?.saturating_add(1);
+            let taken = Interrupted {
+                lease: Lease {
+                    tenant: TenantKey(row.get(0)?),
+                    delivery: DeliveryId::from_bytes(row.get(1)?),
+                    token: count(row.get(6)?) + 1,
+                    until,
+                },
+                started_at: self.now,
+                endpoint: EndpointKey(row.get(2)?),
+                history: History {
+                    counted: counted.saturating_add(1),
+                    interrupted_before: row.get(4)?,
+                    began_at: time(row, 5)?,
+                    expires_at: time_opt(row, 8)?,
+                },
+            };
+            all.push((taken, number));
+        }
+        drop(rows);
+        for (taken, number) in &all {
+            let attempt: AttemptId = w.shared.mint.mint(self.now, &*w.shared.entropy).into();
+            w.begin(&taken.lease, *number, attempt, self.now)?;
+        }
+        Ok(all.into_iter().map(|(taken, _)| taken).collect())
+    }
+}
+
+impl Writer<'_> {
+    /// Pending work is under way from here on.
+    fn begin(&mut self, lease: &Lease, number: u32, attempt: AttemptId, now: Timestamp) -> Result<(), Fault> {
+        self.sql.start.execute((
+            lease.tenant.0,
+            lease.delivery.to_bytes(),
+            lease.until.as_millis(),
+            super::codec::int(lease.token),
+            number,
+            attempt.to_bytes(),
+            now.as_millis(),
+        ))?;
+        self.effects.pending -= 1;
+        self.effects.in_flight += 1;
+        self.effects.starts += 1;
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The queue's verbs, as callers see them: what is sealed, minted and read around the writer's transactions.
 
 use super::accept::{AcceptEvent, Arriving};
-use super::claim::{ClaimDue, Dealt, Leased, Rescue};
+use super::claim::{ClaimDue, Dealt, Leased, Overdue, Rescue};
 use super::codec::{self, Headers};
 use super::declare::{Declare, NamePlugin};
 use super::fault::Fault;
@@ -165,6 +165,10 @@ impl Queue for SqliteLedger {
         now: Timestamp,
     ) -> Result<Vec<Interrupted>, LedgerError> {
         self.ask(Rescue { expired_by, limit: limit.min(1_000), now }, 0).await
+    }
+
+    async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Interrupted>, LedgerError> {
+        self.ask(Overdue { after, limit: limit.min(1_000), now }, 0).await
     }
 
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError> {

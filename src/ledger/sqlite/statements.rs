@@ -63,6 +63,11 @@ statements! {
               FROM delivery d INDEXED BY delivery_leased \
               LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
               WHERE d.state = 1 AND d.due_at <= ?1 ORDER BY d.due_at LIMIT ?2";
+    overdue: "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.attempts, \
+              e.expires_at \
+              FROM event e INDEXED BY event_expiry \
+              JOIN delivery d ON d.tenant = e.tenant AND d.id > e.id AND d.id <= e.last \
+              WHERE e.expires_at > ?1 AND e.expires_at <= ?2 AND d.event = e.id AND d.state = 0 LIMIT ?3";
     take_over: "UPDATE delivery SET token = ?3, due_at = ?4 WHERE tenant = ?1 AND id = ?2";
 
     oldest_dead: "SELECT min(finished_at) FROM delivery INDEXED BY delivery_dead_age WHERE state = 4";

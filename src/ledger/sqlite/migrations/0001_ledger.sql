@@ -89,6 +89,7 @@ CREATE TABLE event (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX event_key ON event (tenant, key, id) WHERE key IS NOT NULL;
+CREATE INDEX event_expiry ON event (expires_at) WHERE expires_at IS NOT NULL;
 
 -- state: 0 pending, 1 in flight, 2 delivered, 3 skipped, 4 dead, 5 expired, 6 cancelled, 7 resolved.
 -- due_at: when to look next: due (pending), the lease's end (in flight). `attempts` counts all, the open one included;
