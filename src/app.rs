@@ -227,12 +227,19 @@ impl Gateway {
         tracing::info!(?grace, "stopping: nothing new is taken, what is on the wire is finished");
         serving.send_replace(Serving::Draining);
         let cut_at = tokio::time::Instant::now() + grace;
+        // Together, so that somebody who is slow to send to us takes nothing of the time for what we have sent.
         tokens.ingress.cancel();
-        // Requests under way end by themselves, or by the limits of the listener; the grace is shared.
-        let _in_time = tokio::time::timeout_at(cut_at, ingress_task).await;
         tokens.dispatch.drain.cancel();
-        let mut dispatch_task = dispatch_task;
-        if tokio::time::timeout_at(cut_at, &mut dispatch_task).await.is_err() {
+        let (mut ingress_task, mut dispatch_task) = (ingress_task, dispatch_task);
+        let (received, sent) = tokio::join!(
+            tokio::time::timeout_at(cut_at, &mut ingress_task),
+            tokio::time::timeout_at(cut_at, &mut dispatch_task),
+        );
+        if received.is_err() {
+            tracing::warn!("the grace is over: requests that have not arrived are let go, unanswered");
+            ingress_task.abort();
+        }
+        if sent.is_err() {
             tracing::warn!("the grace is over: attempts without an answer are let go and marked interrupted");
             tokens.dispatch.cut.cancel();
             let _ended = dispatch_task.await;

@@ -7,6 +7,7 @@ use super::source::{Found, rate, secrets};
 use crate::delivery::{
     Backoff, EventTypes, Jitter, MAX_WAIT, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Route, Terms,
 };
+use crate::egress::{self as outward, Guard};
 use base64::Engine as _;
 use http::HeaderName;
 use std::net::IpAddr;
@@ -133,6 +134,7 @@ pub(super) fn endpoint(
 }
 
 fn check_url(walk: &mut Walk<'_>, at: &At<String>, egress: &Egress, allowed: &[Allowed]) {
+    let known = walk.problems.len();
     if at.value.contains('@') {
         // Perhaps a password.
         walk.hide(&at.place);
@@ -162,6 +164,18 @@ fn check_url(walk: &mut Walk<'_>, at: &At<String>, egress: &Egress, allowed: &[A
         "https" => {}
         "http" => check_plain(walk, at, &url, egress, allowed),
         scheme => walk.reject(at, format!("scheme `{scheme}` cannot be sent to"), "use https"),
+    }
+    if walk.problems.len() > known {
+        return;
+    }
+    let allow = egress.allow.iter().filter_map(|rule| rule.parse().ok()).collect();
+    let guard = Guard::new(&outward::Settings { allow, allow_http: true, ..outward::Settings::default() });
+    if let Err(refusal) = guard.judge_url(&at.value) {
+        walk.warn(
+            at,
+            format!("the address guard refuses this: {}", refusal.detail),
+            "every delivery to it will be dead at once; correct the URL, or allow the address in `egress.allow`",
+        );
     }
 }
 

@@ -9,6 +9,7 @@ use super::size;
 use super::source::source;
 use crate::delivery::Name;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// All tenants, judged by the gateway's own settings, which are read already.
 pub(super) fn tenants(
@@ -103,7 +104,7 @@ fn plugin(walk: &mut Walk<'_>, mut s: Section<'_>, limits: &PluginLimits) -> Opt
                 ),
                 "make it smaller, or raise `component_bytes_max` in the tenant's `limits.plugins`",
             ),
-            Ok(_) => {}
+            Ok(_) => look_into(walk, &at, &path, limits),
             Err(e) => walk.reject(
                 &at,
                 format!("`{}` cannot be read: {e}", path.display()),
@@ -112,6 +113,16 @@ fn plugin(walk: &mut Walk<'_>, mut s: Section<'_>, limits: &PluginLimits) -> Opt
         }
     }
     Some(PluginSettings { path })
+}
+
+/// Its form, imports and exports. Whether it compiles is found out when it is loaded.
+fn look_into(walk: &mut Walk<'_>, at: &At<String>, path: &Path, limits: &PluginLimits) {
+    let Ok(wasm) = std::fs::read(path) else { return };
+    let component_bytes_max = usize::try_from(limits.component_bytes_max).unwrap_or(usize::MAX);
+    let limits = crate::plugin::Limits { component_bytes_max, ..crate::plugin::Limits::default() };
+    if let Err(rejected) = crate::plugin::look(&wasm, &limits) {
+        walk.reject(at, format!("not a plugin ({}): {}", rejected.rule, rejected.finding), rejected.remedy);
+    }
 }
 
 fn check_references(walk: &mut Walk<'_>, references: &References, sources: &[Name], plugins: &[Name]) {

@@ -44,6 +44,9 @@ fn with_source(extra: &str) -> String {
 }
 
 /// One mistake each: the text, the field it is reported under, and a word of the message or the remedy.
+/// A real component: what a plugin's path leads to is looked into.
+const SMS_RULES: &[u8] = include_bytes!("../../plugins/sms-rules.wasm");
+
 #[test]
 fn every_rule_has_its_message() {
     let e = |extra: &str| with_endpoint(extra);
@@ -190,6 +193,11 @@ fn every_rule_has_its_message() {
         (e("retry = { max_age = \"0s\" }"), "tenants.a.endpoints.e.retry.max_age", "from 1s"),
         // Plugins.
         ("[tenants.a.plugins.p]".into(), "tenants.a.plugins.p", "needs a `path`"),
+        (
+            format!("[tenants.a.plugins.p]\npath = \"{}\"", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")),
+            "tenants.a.plugins.p.path",
+            "not a plugin (format)",
+        ),
         ("[tenants.a.plugins.p]\npath = \"nowhere.wasm\"".into(), "tenants.a.plugins.p.path", "cannot be read"),
         ("[tenants.a.plugins.p]\npath = \"/\"".into(), "tenants.a.plugins.p.path", "not a file"),
     ];
@@ -229,7 +237,7 @@ fn all_mistakes_in_one_run() {
 fn the_full_file_means_what_it_says() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("plugins")).unwrap();
-    std::fs::write(dir.path().join("plugins/billing-rules.wasm"), b"\0asm").unwrap();
+    std::fs::write(dir.path().join("plugins/billing-rules.wasm"), SMS_RULES).unwrap();
     let text = include_str!("../../tests/golden/config/full.toml");
     let path = dir.path().join("hookgate.toml");
     let env = env();
@@ -451,6 +459,7 @@ fn mistakes_of_the_environment_name_the_variable() {
 #[test]
 fn warnings_do_not_stop_anybody() {
     let plugin = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(plugin.path(), SMS_RULES).unwrap();
     let with_plugin = format!(
         "{}plugin = \"p\"\n[tenants.a.sources.s]\nscheme = \"github\"\nsecrets = [\"env:S\"]\n[tenants.a.plugins.p]\npath = \"{}\"",
         with_endpoint(""),

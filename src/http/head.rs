@@ -105,7 +105,17 @@ impl Head {
         if matches!(name.last(), None | Some(b' ' | b'\t')) {
             return Err(Refused::Malformed("white space or nothing stands before a header's colon"));
         }
-        self.header(name, value.get(1..).unwrap_or_default().trim_ascii())
+        if !name.iter().all(|b| is_token(*b)) {
+            return Err(Refused::Malformed("a header's name is not a token"));
+        }
+        let mut value = value.get(1..).unwrap_or_default();
+        while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+            value = rest;
+        }
+        if value.iter().any(|b| (*b < b' ' && *b != b'\t') || *b == 0x7f) {
+            return Err(Refused::Malformed("a control character stands in a header's value"));
+        }
+        self.header(name, value)
     }
 
     fn request_line(&mut self, line: &[u8], limits: &Limits) -> Result<(), Refused> {
@@ -131,6 +141,17 @@ impl Head {
         }
         if method.is_none_or(<[u8]>::is_empty) || target.is_none_or(<[u8]>::is_empty) {
             return Err(Refused::Malformed("the request line has an empty part"));
+        }
+        if method.is_some_and(|method| !method.iter().all(|b| is_token(*b))) {
+            return Err(Refused::Malformed("the method is not a token"));
+        }
+        // The forms of RFC 9112 section 3.2: a path, a whole URI, or `*`.
+        let target_begins = |begins: &[u8]| target.is_some_and(|target| target.starts_with(begins));
+        if !(target_begins(b"/") || target_begins(b"http://") || target_begins(b"https://") || target == Some(b"*")) {
+            return Err(Refused::Malformed("the target is neither a path nor a URI"));
+        }
+        if target.is_some_and(|target| !target.iter().all(u8::is_ascii_graphic)) {
+            return Err(Refused::Malformed("the target has a character that no URI has"));
         }
         if target.is_some_and(|target| target.len() > limits.uri_bytes_max) {
             return Err(Refused::UriTooLong);
@@ -178,6 +199,12 @@ impl Head {
         }
         Ok(false)
     }
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_token(b: u8) -> bool {
+    b.is_ascii_alphanumeric()
+        || matches!(b, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
 }
 
 #[cfg(test)]

@@ -218,6 +218,8 @@ async fn connection<H: Handler>(
     // Sizes and times are the gate's, so the library's own clock is off.
     let mut library = http1::Builder::new();
     library.header_read_timeout(None).max_headers(headers_max).max_buf_size(BUFFER_BYTES_MAX);
+    // A sender that has said everything may close its half and still wants its answer.
+    library.half_close(true);
     let mut serving = library.serve_connection(io, service);
     let ended = tokio::select! {
         ended = &mut serving => ended,

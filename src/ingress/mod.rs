@@ -69,7 +69,6 @@ impl Ingress {
         if !is_post && !matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS) {
             return Err(Rejection::MethodNotAllowed);
         }
-        inlet.admits_now().map_err(Rejection::RateLimited)?;
         crash::point("I1");
         let (body, room) =
             collect(body, inlet.body_bytes_max, &self.budget, connection).await.map_err(Rejection::Body)?;
@@ -87,6 +86,8 @@ impl Ingress {
             Err(refusal) => return Err(Rejection::Refused(refusal)),
         };
         crash::point("I2");
+        // After verification, so that nobody without the secret can use up what the provider may send.
+        inlet.admits_now().map_err(Rejection::RateLimited)?;
         let now = self.clock.now();
         let deliveries = inlet
             .destinations(&event.event_type)

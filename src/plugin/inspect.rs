@@ -8,6 +8,11 @@ const OTHERWISE: &str =
     "build it as a component of a world in wit/hookgate.wit; plugins/README.md has a recipe for each language";
 
 /// Refuses what is too large, is no component, imports more than the package has, or offers nothing of it.
+/// What can be said of a component without compiling it: what is wrong with it, or which exports it has.
+pub fn look(wasm: &[u8], limits: &Limits) -> Result<Exports, Rejected> {
+    inspect(wasm, limits)
+}
+
 pub(super) fn inspect(wasm: &[u8], limits: &Limits) -> Result<Exports, Rejected> {
     if wasm.len() > limits.component_bytes_max {
         return Err(Rejected {

@@ -19,6 +19,7 @@ mod ticker;
 pub use compile::{CompileLimits, Compiler};
 pub use engine::Allocator;
 pub use host::{Host, HostError, Settings};
+pub use inspect::look;
 pub use limits::Limits;
 pub use rules::Plugin;
 

@@ -51,3 +51,26 @@ async fn a_second_process_on_the_same_ledger_is_refused() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("lock") || text.contains("in use") || text.contains("another"), "{text}");
 }
+
+/// A sender who never finishes takes nothing of the time that deliveries have to end, and starts none.
+#[tokio::test]
+async fn a_slow_sender_does_not_make_the_stop_repeat_anything() {
+    use std::io::Write as _;
+    let receiver = Receiver::start(|_, _| Reply::Late(Duration::from_millis(500), Box::new(Reply::status(200)))).await;
+    let config = github_source() + &endpoint("billing", &receiver.url("/"), "concurrency = 2");
+    let mut gateway = Gateway::with("shutdown_grace = \"3s\"", &config);
+    gateway.boot().await;
+    let mut slow = std::net::TcpStream::connect(&gateway.ingress).unwrap();
+    slow.write_all(b"POST /in/acme/github HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nabc").unwrap();
+    for i in 0..12 {
+        gateway.accepted(gateway.github(&i.to_string(), "push", &i.to_string())).await;
+    }
+    receiver.until_count(2).await;
+    assert!(gateway.stop().await.success());
+    let sent = receiver.count();
+    assert!(sent <= 6, "{sent} sends: attempts were started during the stop");
+    gateway.boot().await;
+    let delivered = gateway.until_deliveries("state=delivered", 12).await;
+    assert_eq!(receiver.count(), 12, "each once");
+    assert!(delivered.iter().all(|d| d["attempt_count"] == 1), "{delivered:?}");
+}
