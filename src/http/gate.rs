@@ -37,6 +37,8 @@ pub(super) enum Refused {
 pub(super) struct Watch {
     /// A request is being answered.
     pub(super) busy: AtomicBool,
+    /// Of the body of the request that arrived last, something is still to come.
+    pub(super) in_body: AtomicBool,
     pub(super) refused: OnceLock<Refused>,
 }
 
@@ -120,6 +122,7 @@ impl<S> Gate<S> {
                     Scan::Complete(length, framing) => {
                         at += length;
                         self.begun = None;
+                        self.watch.in_body.store(framing != Framing::Sized(0), Ordering::Release);
                         self.phase = match framing {
                             Framing::Sized(0) => Phase::Head(Head::default()),
                             Framing::Sized(n) => Phase::Sized(n),
@@ -149,6 +152,7 @@ impl<S> Gate<S> {
     }
 
     fn end_body(&mut self) {
+        self.watch.in_body.store(false, Ordering::Release);
         self.begun = None;
         self.phase = Phase::Head(Head::default());
     }

@@ -245,6 +245,8 @@ async fn answer<H: Handler>(handler: &H, request: Request<Incoming>, connection:
             closing(problem.into_answer())
         }
         None => match AssertUnwindSafe(handler.handle(request, connection)).catch_unwind().await {
+            // An answer to a request that has not wholly arrived is the last: what comes yet is not read.
+            Ok(answer) if connection.watch.in_body.load(Ordering::Acquire) => closing(answer),
             Ok(answer) => answer,
             Err(_panic) => {
                 // The panic hook has told where; its text may hold what must not be shown.

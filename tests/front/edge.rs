@@ -27,6 +27,11 @@ async fn broken_framing_is_a_400_and_a_close() {
         "x: a\0b\r\ncontent-length: 1\r\n\r\nx",
         "x: a\ncontent-length: 1\r\n\r\nx",
         "host: b\r\ncontent-length: 1\r\n\r\nx",
+        "content-length: \x0c1\r\n\r\nx",
+        "x\u{e9}y: a\r\n\r\n",
+        "x(y): a\r\n\r\n",
+        "x: a\u{1}b\r\n\r\n",
+        "x: a\x7fb\r\n\r\n",
     ] {
         let mut peer = Peer::connect(front.address).await;
         // What follows must never be taken for a request of its own.
@@ -36,14 +41,36 @@ async fn broken_framing_is_a_400_and_a_close() {
         assert_eq!(reply.header("connection"), Some("close"));
         assert!(peer.is_closed().await, "{broken:?}");
     }
-    // What the HTTP library itself refuses has no body, but the same status and end.
-    for broken in ["x\u{e9}y: a\r\n\r\n", "x(y): a\r\n\r\n", "x: a\u{1}b\r\n\r\n"] {
+    for line in ["PO(ST /in/a/b", "POST in/a/b", "POST /in/\u{e9}/b", "POST /in/\u{1}/b", "CONNECT a:1"] {
         let mut peer = Peer::connect(front.address).await;
-        peer.send(format!("{head}{broken}")).await;
-        assert_eq!(peer.reply().await.map(|reply| reply.status), Some(400), "{broken:?}");
-        assert!(peer.is_closed().await, "{broken:?}");
+        peer.send(format!("{line} HTTP/1.1\r\nhost: a\r\n\r\n")).await;
+        let reply = peer.reply().await.unwrap_or_else(|| panic!("no answer to {line:?}"));
+        assert_eq!((reply.status, reply.code().as_str()), (400, "malformed_http"), "{line:?}");
+        assert!(peer.is_closed().await, "{line:?}");
     }
     assert_eq!(front.stored(), 0);
+}
+
+/// A sender that has said everything may close its half, and is answered.
+#[tokio::test]
+async fn a_half_closed_connection_is_answered() {
+    let front = plain().await;
+    let mut peer = Peer::connect(front.address).await;
+    peer.send(post(PLACE, "", "x")).await;
+    peer.finish().await;
+    assert_eq!(peer.reply().await.unwrap().status, 200);
+    assert_eq!(front.stored(), 1);
+}
+
+/// Whoever is answered before the body has arrived is told that the connection ends.
+#[tokio::test]
+async fn an_answer_before_the_end_of_the_body_says_that_it_is_the_last() {
+    let front = plain().await;
+    let mut peer = Peer::connect(front.address).await;
+    peer.send("POST /in/acme/nowhere HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\nabc").await;
+    let reply = peer.reply().await.unwrap();
+    assert_eq!((reply.status, reply.header("connection")), (404, Some("close")));
+    assert!(peer.is_closed().await);
 }
 
 #[tokio::test]

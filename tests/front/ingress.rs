@@ -289,6 +289,11 @@ async fn a_large_upload_gets_to_read_its_refusal() {
 #[tokio::test]
 async fn a_source_sends_no_faster_than_it_may() {
     let front = plain().await;
+    // Who is not let in uses nothing up.
+    for _ in 0..5 {
+        let reply = ask(front.address, post("/in/acme/slow", "x-refuse: signature_mismatch\r\n", "x")).await;
+        assert_eq!(reply.status, 401);
+    }
     for _ in 0..2 {
         assert_eq!(ask(front.address, post("/in/acme/slow", "", "x")).await.status, 200);
     }

@@ -45,6 +45,11 @@ impl Peer {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
+    /// Says that nothing more will come.
+    pub async fn finish(&mut self) {
+        self.stream.shutdown().await.unwrap();
+    }
+
     /// Like `send`, from a peer that does not mind being hung up on.
     pub async fn try_send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.write_all(bytes.as_ref()).await;
