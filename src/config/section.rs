@@ -152,6 +152,22 @@ impl<'t> Section<'t> {
         At { value, place: node.place.clone(), field: self.path(key) }
     }
 
+    /// Where every key in here stands, and every key in the tables in here, by its path from here.
+    pub(super) fn places(&self) -> Vec<(String, Place)> {
+        fn of(fields: &Fields, path: &str, all: &mut Vec<(String, Place)>) {
+            for (key, field) in fields {
+                let path = joined(path, key);
+                all.push((path.clone(), field.key.clone()));
+                if let Value::Table(inner) = &field.node.value {
+                    of(inner, &path, all);
+                }
+            }
+        }
+        let mut all = Vec::new();
+        of(self.fields, "", &mut all);
+        all
+    }
+
     pub(super) fn has(&self, key: &str) -> bool {
         self.fields.contains_key(key)
     }

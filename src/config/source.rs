@@ -2,6 +2,7 @@
 
 use super::section::{At, Section, Walk, duration};
 use super::settings::{Limits, Rate, SourceSettings};
+use super::tree::Place;
 use super::{Outside, SecretRef};
 use crate::delivery::Name;
 use crate::secret::Secret;
@@ -38,7 +39,7 @@ pub(super) fn source(
     mut s: Section<'_>,
     public_url: Option<&Url>,
 ) -> Option<SourceSettings> {
-    let own = s.at();
+    let (own, places) = (s.at(), s.places());
     let scheme = s.string(walk, "scheme");
     if scheme.is_none() && !s.has("scheme") {
         walk.reject(
@@ -74,7 +75,7 @@ pub(super) fn source(
     let spec =
         SourceSpec { scheme: scheme?.value, tolerance, dedup, dedup_window: dedup_window.map(|at| at.value), custom };
     let secrets = secrets?;
-    compiled(walk, &own, &spec, (tenant, name), &secrets, public_url);
+    compiled(walk, (&own, &places), &spec, (tenant, name), &secrets, public_url);
     let secrets = secrets.into_iter().map(|found| found.written).collect();
     Some(SourceSettings { spec, secrets, body_bytes_max, rate })
 }
@@ -82,7 +83,7 @@ pub(super) fn source(
 /// Lets the verification room say what is wrong with the source as a whole.
 fn compiled(
     walk: &mut Walk<'_>,
-    own: &At<()>,
+    (own, places): (&At<()>, &[(String, Place)]),
     spec: &SourceSpec,
     (tenant, name): (&Name, &Name),
     secrets: &[Found],
@@ -103,7 +104,12 @@ fn compiled(
                 if field.starts_with("secrets") && !all_there {
                     continue;
                 }
-                let at = At { value: (), place: own.place.clone(), field: format!("{}.{field}", own.field) };
+                // The key itself, or the nearest thing around it that was written.
+                let around =
+                    |path: &str| field.strip_prefix(path).is_some_and(|r| r.is_empty() || r.starts_with(['.', '[']));
+                let written = places.iter().filter(|(path, _)| around(path)).max_by_key(|(path, _)| path.len());
+                let place = written.map_or_else(|| own.place.clone(), |(_, place)| place.clone());
+                let at = At { value: (), place, field: format!("{}.{field}", own.field) };
                 // The same thing, or something inside of what is wrong as a whole.
                 let told =
                     |known: &str| at.field.strip_prefix(known).is_some_and(|r| r.is_empty() || r.starts_with('.'));

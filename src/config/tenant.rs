@@ -152,19 +152,24 @@ fn check_inputs(
     if endpoint.plugin.is_none() {
         return;
     }
-    let feeding = sources.iter().filter(|(name, _)| endpoint.route.sources.as_ref().is_none_or(|l| l.contains(name)));
-    for (name, source) in feeding {
-        let largest = source.body_bytes_max.unwrap_or(body_bytes_max);
-        if largest > limits.input_bytes_max {
-            walk.warn(
-                at,
-                format!(
-                    "source `{name}` takes bodies up to {}, the plugin only up to {}: what is between them dies",
-                    size::show(largest),
-                    size::show(limits.input_bytes_max)
-                ),
-                "lower the source's `body_bytes_max`, or raise `input_bytes_max` in `limits.plugins`",
-            );
-        }
-    }
+    let feeds = |name: &Name| endpoint.route.sources.as_ref().is_none_or(|listed| listed.contains(name));
+    let largest = |source: &SourceSettings| source.body_bytes_max.unwrap_or(body_bytes_max);
+    let too_large: Vec<(&Name, u64)> = sources
+        .iter()
+        .map(|(name, source)| (name, largest(source)))
+        .filter(|(name, bytes)| feeds(name) && *bytes > limits.input_bytes_max)
+        .collect();
+    let Some(bytes) = too_large.iter().map(|(_, bytes)| *bytes).max() else { return };
+    let names: Vec<String> = too_large.iter().map(|(name, _)| format!("`{name}`")).collect();
+    walk.warn(
+        at,
+        format!(
+            "{} take{} bodies up to {}, the plugin only up to {}: what is between them dies",
+            names.join(", "),
+            if names.len() == 1 { "s" } else { "" },
+            size::show(bytes),
+            size::show(limits.input_bytes_max)
+        ),
+        "lower the source's `body_bytes_max`, or raise `input_bytes_max` in `limits.plugins`",
+    );
 }

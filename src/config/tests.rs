@@ -595,3 +595,20 @@ proptest::proptest! {
         let _ = report.pictures(Colour::Off);
     }
 }
+
+/// What the verification room finds is told at the key that it is about.
+#[test]
+fn mistakes_of_a_scheme_have_the_line_of_their_key() {
+    let text = "[tenants.a.endpoints.e]\nurl = \"https://x.example/\"\n[tenants.a.sources.s]\nscheme = \"custom\"\n\
+                secrets = [\"env:S\"]\nverify = \"hmac-md5\"\nsigned = \"{nope}\"\n\
+                sig = { at = [\"header:X\"], encoding = \"hax\" }\n[tenants.a.sources.t]\nscheme = \"gitub\"\nsecrets = [\"env:S\"]";
+    let lines = judged(text).lines();
+    for place in [
+        "hookgate.toml:6:1: tenants.a.sources.s.verify",
+        "hookgate.toml:7:1: tenants.a.sources.s.signed",
+        "hookgate.toml:8:28: tenants.a.sources.s.sig.encoding",
+        "hookgate.toml:10:1: tenants.a.sources.t.scheme",
+    ] {
+        assert!(lines.contains(place), "{place}\n{lines}");
+    }
+}

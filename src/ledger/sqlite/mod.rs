@@ -118,6 +118,13 @@ pub fn open(
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<SqliteLedger>, mpsc::UnboundedReceiver<Claimed>), LedgerError> {
     let files = Files::claim(&settings.path, settings.ballast_bytes)?;
+    if !files.existed && files.master_key.exists() {
+        // A first start that was cut short leaves this too, so it is no refusal.
+        tracing::warn!(
+            path = %settings.path.display(),
+            "there is a master key and no ledger beside it: beginning with an empty one; if there was a ledger, stop and restore it"
+        );
+    }
     let master = keyring::master_key(settings.master_key.as_ref(), &files.master_key, !files.existed, &*entropy)?;
     let keyring = Keyring::new(&master)?;
     let connection = schema::open_writer(&files.database, &settings)?;
