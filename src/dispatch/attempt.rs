@@ -101,9 +101,6 @@ async fn report(crew: &Crew, stop: &Stop, claimed: &Claimed, target: &Target) ->
             let draft = Draft::as_it_came(claimed, target);
             send(crew, stop, claimed, target, draft, None).await
         }
-        Advice::Unavailable { why } => {
-            unsent(Outcome::Faulted(Fault { kind: FaultKind::Unavailable, detail: why.clone() }))
-        }
         Advice::Plugin { rules, version, config } => {
             let adviser = Adviser::new(crew, claimed, target, rules.as_ref(), *version, config);
             advised(crew, stop, claimed, target, adviser).await

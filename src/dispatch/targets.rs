@@ -32,8 +32,6 @@ pub enum Advice {
         /// The endpoint's settings for it: JSON text.
         config: String,
     },
-    /// A plugin is named but cannot be called: nothing is sent untransformed.
-    Unavailable { why: String },
 }
 
 /// The targets by endpoint, replaced as a whole when the configuration changes.
