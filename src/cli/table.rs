@@ -8,7 +8,9 @@ use serde_json::Value;
 
 /// The blank on either side of a cell.
 const PADDING: usize = 2;
-/// A column that may be broken keeps so much.
+/// A column that may be broken is spared for so much, at the cost of lesser ones.
+const SPARED: usize = 24;
+/// And keeps so much in any case.
 const BROKEN_MIN: usize = 10;
 
 /// One column: its heading, the row's field, and how much it may give way.
@@ -85,8 +87,8 @@ impl Paper {
     /// A state's or a verdict's word in its colour.
     pub(super) fn state(&self, word: &str) -> String {
         let code = match colour_of(word).filter(|_| self.colour) {
-            Some(Color::Green) => "32",
-            Some(Color::Yellow) => "33",
+            Some(Color::DarkGreen) => "32",
+            Some(Color::DarkYellow) => "33",
             Some(_) => "31",
             None => return word.to_owned(),
         };
@@ -110,9 +112,9 @@ fn shortened(at: Timestamp, now: Timestamp) -> Option<String> {
 
 fn colour_of(word: &str) -> Option<Color> {
     match word.trim() {
-        "delivered" | "enabled" => Some(Color::Green),
-        "pending" | "in_flight" | "retryable" | "retry_at" | "paused" => Some(Color::Yellow),
-        "dead" | "expired" | "terminal" | "disabled" => Some(Color::Red),
+        "delivered" | "enabled" => Some(Color::DarkGreen),
+        "pending" | "in_flight" | "retryable" | "retry_at" | "paused" => Some(Color::DarkYellow),
+        "dead" | "expired" | "terminal" | "disabled" => Some(Color::DarkRed),
         _ => None,
     }
 }
@@ -166,7 +168,7 @@ fn fitting(columns: &[Column], widths: &[usize], room: Option<u16>) -> Vec<usize
     let Some(room) = room else { return shown };
     let least = |i: &usize| match columns[*i].fit {
         Fit::Whole => widths[*i] + PADDING,
-        Fit::Breakable => widths[*i].min(BROKEN_MIN) + PADDING,
+        Fit::Breakable => widths[*i].min(SPARED) + PADDING,
     };
     while shown.iter().map(least).sum::<usize>() > usize::from(room) {
         let lesser = shown.iter().copied().filter(|i| columns[*i].lesser > 0);
@@ -203,7 +205,7 @@ mod tests {
     fn lesser_columns_go_before_anything_firm_is_broken() {
         for (width, headings) in [
             (200, "ID STATE TYPE TRIES CREATED"),
-            (72, "ID STATE TYPE TRIES"),
+            (84, "ID STATE TYPE TRIES"),
             (64, "ID STATE TYPE"),
             (20, "ID STATE TYPE"),
         ] {
