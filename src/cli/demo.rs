@@ -128,6 +128,7 @@ allow = ["127.0.0.1/32:{receiver_port}"]
 [tenants.{TENANT}.sources.shop]
 scheme = "github"
 secrets = ["{SOURCE_SECRET}"]
+body_bytes_max = "256KiB"
 
 [tenants.{TENANT}.plugins.sms-rules]
 path = "sms-rules.wasm"

@@ -85,8 +85,8 @@ async fn follow(args: Tail, context: &mut Context<'_>) -> Result<Exit, Failure> 
     loop {
         let page = match client.list(&path, &query, WINDOW).await {
             Ok(page) => page,
-            // Once it has been reached, a server that is gone is one that restarts.
-            Err(failure) if failure.exit == Exit::Unreachable && !first => {
+            // Once it has been reached, a server that is gone, or a proxy that says so, is one that restarts.
+            Err(failure) if matches!(failure.exit, Exit::Unreachable | Exit::Failed) && !first => {
                 if !lost {
                     context.output.say("reconnecting…");
                 }

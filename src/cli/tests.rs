@@ -529,9 +529,15 @@ fn tail_outlives_a_restart() {
             let (mut stream, _) = listener.accept().unwrap();
             let head = BufReader::new(&stream).lines().map_while(Result::ok);
             assert!(head.take_while(|line| !line.is_empty()).count() > 0);
-            // The second and the third find nobody.
-            if matches!(round, 1 | 2) {
-                continue;
+            // The second finds nobody, the third a proxy.
+            match round {
+                1 => continue,
+                2 => {
+                    let answer = "HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+                    stream.write_all(answer.as_bytes()).unwrap();
+                    continue;
+                }
+                _ => {}
             }
             let state = if round == 0 { "pending" } else { "delivered" };
             let body = json!({"items": [delivery("dlv_1", state)], "next": null}).to_string();
