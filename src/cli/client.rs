@@ -159,7 +159,14 @@ impl Client {
             }
             answer.extend_from_slice(&chunk);
         }
-        if status.is_success() { Ok(answer.freeze()) } else { Err(refusal(status.as_u16(), &answer)) }
+        if status.is_success() {
+            return Ok(answer.freeze());
+        }
+        let mut failure = refusal(status.as_u16(), &answer);
+        if let Some(asked) = asked(path).filter(|_| failure.exit == Exit::NotFound) {
+            failure.message = format!("{}: {}", plain(&asked), failure.message);
+        }
+        Err(failure)
     }
 
     fn unreachable(&self, e: &reqwest::Error) -> Failure {
@@ -232,8 +239,10 @@ impl Local {
     /// The operator's token, for a server on this machine: it is nobody else's business.
     fn token(&self, env: &Env, base: &Url) -> Result<Secret, Failure> {
         let none = |why: String| {
-            Err(Failure::new(Exit::NotAllowed, format!("no token: {why}"))
-                .with_remedy("give one with HOOKGATE_TOKEN, --token, or --config and the file beside its ledger"))
+            Err(Failure::new(Exit::NotAllowed, format!("no token: {why}")).with_remedy(
+                "is `hookgate serve` running here? The first start writes it. Else give one with HOOKGATE_TOKEN, \
+                 --token, or --config and the file beside its ledger",
+            ))
         };
         let here = match base.host() {
             Some(url::Host::Ipv4(ip)) => ip.is_loopback() || IpAddr::V4(ip) == self.settings.server.admin.ip(),
@@ -251,6 +260,15 @@ impl Local {
         let found = config::SecretRef::File(file).resolve(env);
         found.or_else(|fault| none(fault.to_string()))
     }
+}
+
+/// The id or name that a path below a tenant asks for, as it was given.
+fn asked(path: &str) -> Option<String> {
+    let mut segments = path.strip_prefix("/v1/tenants/")?.split('/');
+    let (tenant, noun) = (segments.next()?, segments.next());
+    // Without an id it can only be the tenant that is unknown.
+    let id = segments.next().filter(|_| noun != Some("dlq")).unwrap_or(tenant);
+    Some(percent_encoding::percent_decode_str(id).decode_utf8_lossy().into_owned())
 }
 
 /// What a refused request means for whoever asked.
@@ -300,6 +318,20 @@ mod tests {
         assert_eq!(told.message, "gone\\u{1b} (payload_erased)");
         assert_eq!(told.remedy.as_deref(), Some("send one"));
         assert_eq!(refusal(500, b"<html>").message, "the server answered 500");
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        for (path, named) in [
+            ("/v1/tenants/acme/deliveries/dlv_1", Some("dlv_1")),
+            ("/v1/tenants/acme/deliveries/dlv_1/redrive", Some("dlv_1")),
+            ("/v1/tenants/acme/endpoints/a%20b", Some("a b")),
+            ("/v1/tenants/acme/deliveries", Some("acme")),
+            ("/v1/tenants/acme/dlq/groups", Some("acme")),
+            ("/v1/tenants", None),
+        ] {
+            assert_eq!(asked(path).as_deref(), named, "{path}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `hookgate delivery …`.
 
-use super::output::{Column, text};
+use super::keys::moment;
+use super::output::{plain, text};
+use super::table::Column;
 use super::{Client, Consent, Context, Exit, Failure, Format, Output};
 use crate::clock::Timestamp;
 use crate::delivery::DeliveryState;
@@ -13,6 +15,8 @@ use std::time::Duration;
 
 /// What is sent as a payload is at most what ingress takes at most.
 const PAYLOAD_BYTES_MAX: u64 = 25 << 20;
+/// More of a receiver's answer is not shown; `--json` has all that was kept.
+const ANSWER_CHARS_SHOWN: usize = 400;
 
 /// Deliveries: the log, one with its attempts, and what can be done with it
 #[derive(clap::Subcommand, Debug)]
@@ -26,9 +30,13 @@ pub(super) enum Delivery {
         limit: u32,
     },
     /// One delivery and its attempts
-    Get { id: String },
+    Get {
+        /// The delivery's id: `dlv_…`
+        id: String,
+    },
     /// Send a dead letter again: a fresh budget, the same id
     Redrive {
+        /// The dead letter's id: `dlv_…`
         id: String,
         /// Why, for the record
         #[arg(long)]
@@ -42,6 +50,7 @@ pub(super) enum Delivery {
     },
     /// Give up a delivery that has not ended
     Cancel {
+        /// The delivery's id: `dlv_…`
         id: String,
         /// Do not ask
         #[arg(short, long)]
@@ -49,6 +58,7 @@ pub(super) enum Delivery {
     },
     /// Close a dead letter without a send
     Resolve {
+        /// The dead letter's id: `dlv_…`
         id: String,
         /// What a person found out
         #[arg(long = "as", value_name = "RESULT")]
@@ -98,11 +108,11 @@ pub(super) struct Filter {
     /// Only with this last HTTP status
     #[arg(long)]
     status: Option<u16>,
-    /// Only made at or after this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// Only made at or after this time (RFC 3339, or `1h` ago)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<String>,
-    /// Only made before this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// Only made before this time (RFC 3339, or `1h` ago)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<String>,
     /// Only those that match this text
     #[arg(long, value_name = "TEXT")]
@@ -134,17 +144,33 @@ impl Filter {
 }
 
 pub(super) const COLUMNS: [Column; 8] = [
-    ("DELIVERY", |row| text(&row["id"])),
-    ("STATE", |row| text(&row["state"])),
-    ("TYPE", |row| text(&row["event_type"])),
-    ("ENDPOINT", |row| text(&row["endpoint"])),
-    ("TRIES", |row| text(&row["attempt_count"])),
-    ("STATUS", |row| text(&row["last_status"])),
-    ("REASON", |row| text(&row["reason"])),
-    ("CREATED", |row| text(&row["created_at"])),
+    Column::whole("DELIVERY", "id"),
+    Column::state("STATE", "state"),
+    Column::breakable("TYPE", "event_type"),
+    Column::breakable("ENDPOINT", "endpoint"),
+    Column::whole("TRIES", "attempt_count").lesser(4),
+    Column::whole("STATUS", "last_status").lesser(2),
+    Column::breakable("REASON", "reason").lesser(1),
+    Column::time("CREATED", "created_at").lesser(3),
 ];
 
-const FIELDS: [&str; 17] = [
+/// The attempts, as [`waterfall`] makes their rows.
+const ATTEMPTS: [Column; 12] = [
+    Column::whole("#", "number"),
+    Column::whole("GEN", "generation").lesser(4),
+    Column::whole("BEGAN", "began"),
+    Column::whole("", "bar").lesser(6),
+    Column::whole("TOOK", "took"),
+    Column::whole("OUTCOME", "outcome").lesser(3),
+    Column::whole("STATUS", "status"),
+    Column::state("VERDICT", "verdict"),
+    Column::breakable("REASON", "reason"),
+    Column::whole("BY", "decided_by").lesser(2),
+    Column::state("THEN", "disposition").lesser(1),
+    Column::time("NEXT", "next_at").lesser(5),
+];
+
+const FIELDS: [&str; 19] = [
     "id",
     "event",
     "event_type",
@@ -152,9 +178,11 @@ const FIELDS: [&str; 17] = [
     "source",
     "endpoint",
     "host",
+    "idempotency_key",
     "state",
     "reason",
     "reference",
+    "note",
     "generation",
     "revision",
     "created_at",
@@ -271,28 +299,45 @@ fn waterfall(output: &mut Output<'_>, delivery: &Value) -> Result<(), Failure> {
     let took = |a: &Value| a["duration_ms"].as_u64().unwrap_or(0);
     let longest = attempts.iter().map(took).max().unwrap_or(0);
     let row = |a: &Value| {
-        let offset = match (began(a), first) {
-            (Some(at), Some(first)) => format!("+{}", rounded(at.since(first))),
-            (Some(_) | None, _) => String::new(),
+        let mut row = a.clone();
+        row["began"] = match (began(a), first) {
+            (Some(at), Some(first)) => format!("+{}", rounded(at.since(first))).into(),
+            (Some(_) | None, _) => Value::Null,
         };
-        vec![
-            text(&a["number"]),
-            text(&a["generation"]),
-            offset,
-            bar(took(a), longest),
-            format!("{}ms", took(a)),
-            text(&a["outcome"]),
-            text(&a["status"]),
-            text(&a["verdict"]),
-            text(&a["reason"]),
-            text(&a["disposition"]),
-            text(&a["next_at"]),
-        ]
+        row["bar"] = bar(took(a), longest).into();
+        row["took"] = format!("{}ms", took(a)).into();
+        row
     };
-    let headings = vec!["#", "GEN", "BEGAN", "", "TOOK", "OUTCOME", "STATUS", "VERDICT", "REASON", "THEN", "NEXT"];
-    let rows = attempts.iter().map(row).collect();
+    let rows: Vec<Value> = attempts.iter().map(row).collect();
     output.line("")?;
-    output.table(headings, rows)
+    output.table(&ATTEMPTS, &rows)?;
+    let told: Vec<String> = attempts.iter().flat_map(told).collect();
+    if !told.is_empty() {
+        output.line("")?;
+    }
+    told.iter().try_for_each(|line| output.line(line))
+}
+
+/// What an attempt has to tell beside its row: the detail, the receiver's answer, the plugin's log.
+fn told(attempt: &Value) -> Vec<String> {
+    let number = text(&attempt["number"]);
+    let line = |what: &str, said: &str| format!("#{number} {what}  {}", plain(said));
+    let mut lines = Vec::new();
+    if let Some(detail) = attempt["detail"].as_str().filter(|detail| !detail.is_empty()) {
+        lines.push(line("detail", detail));
+    }
+    if let Some(body) = attempt["response_body"].as_str().filter(|body| !body.is_empty()) {
+        let cut = body.chars().nth(ANSWER_CHARS_SHOWN).is_some() || attempt["response_body_truncated"] == json!(true);
+        let shown: String = body.chars().take(ANSWER_CHARS_SHOWN).collect();
+        lines.push(line("answer", &shown) + if cut { " …" } else { "" });
+    }
+    for record in attempt["plugin_log"].as_array().into_iter().flatten() {
+        lines.push(line("log   ", &format!("{}: {}", text(&record["level"]), text(&record["message"]))));
+    }
+    if let Some(dropped) = attempt["plugin_log_dropped"].as_u64().filter(|dropped| *dropped > 0) {
+        lines.push(line("log   ", &format!("… and {dropped} more that were not kept")));
+    }
+    lines
 }
 
 /// A span in the unit that suits its size.

@@ -75,7 +75,6 @@ async fn tour(args: &Demo, metrics: Metrics, context: &mut Context<'_>) -> Resul
     let receiver = Receiver::start().await?;
     let gateway = start(args, metrics, &folder.0, &receiver).await?;
     let visitor = Visitor::new(&gateway, &folder.0)?;
-    let token_file = folder.0.join("ledger/admin-token");
     let (ingress, admin) = (gateway.ingress_address, gateway.admin_address);
     let stop = CancellationToken::new();
     let running = tokio::spawn(gateway.run(stop.clone()));
@@ -83,36 +82,24 @@ async fn tour(args: &Demo, metrics: Metrics, context: &mut Context<'_>) -> Resul
     let mut picture = Picture::new(&mut context.output);
     picture.opening(&format!("http://{ingress}"), &format!("http://{admin}"), &receiver.url(""))?;
     let toured = stages(&visitor, &receiver, &mut picture).await;
-    let by_hand = toured.and_then(|dead| {
+    let shown = toured.and_then(|dead| {
         picture.closing(began.elapsed())?;
-        let config = folder.0.join("hookgate.toml");
-        picture.by_hand(&Commands { ingress, admin, config: &config, token_file: &token_file, dead: &dead })
+        if args.exit { picture.leaving() } else { picture.by_hand(&folder.0, ingress, &dead) }
     });
-    if by_hand.is_ok() && !args.exit {
-        picture.waiting()?;
+    if shown.is_ok() && !args.exit {
         // Without a signal handler there is no waiting: the demo ends.
         let _ = tokio::signal::ctrl_c().await;
     }
     stop.cancel();
     let ended = running.await.map_err(|e| Failure::new(Exit::Failed, e.to_string()))?;
-    by_hand?;
+    shown?;
     ended.map_err(|e| serve::failed(&e)).map(|()| Exit::Done)
-}
-
-/// What a reader can do after the tour.
-pub(super) struct Commands<'a> {
-    ingress: std::net::SocketAddr,
-    admin: std::net::SocketAddr,
-    config: &'a Path,
-    token_file: &'a Path,
-    /// The delivery that was dead and redriven.
-    dead: &'a str,
 }
 
 /// The gateway of the demo, from a configuration file like anybody's.
 async fn start(args: &Demo, metrics: Metrics, folder: &Path, receiver: &Receiver) -> Result<Gateway, Failure> {
     std::fs::write(folder.join("sms-rules.wasm"), PLUGIN)?;
-    let text = configuration(args, folder, receiver);
+    let text = configuration(args.port, args.admin_port, receiver);
     let path = folder.join("hookgate.toml");
     std::fs::write(&path, &text)?;
     let env = Env::default();
@@ -120,17 +107,20 @@ async fn start(args: &Demo, metrics: Metrics, folder: &Path, receiver: &Receiver
     let lines = report.lines();
     let settings = report.settings.ok_or_else(|| Failure::new(Exit::Failed, lines))?;
     let compiler = crate::plugin::Compiler::this_binary()?;
-    Gateway::start(Options { settings, env, compiler, metrics }).await.map_err(|e| serve::failed(&e))
+    let gateway = Gateway::start(Options { settings, env, compiler, metrics }).await.map_err(|e| serve::failed(&e))?;
+    // With the ports that were found, so that commands in the folder find the gateway.
+    let (ingress, admin) = (gateway.ingress_address.port(), gateway.admin_address.port());
+    std::fs::write(&path, configuration(ingress, admin, receiver))?;
+    Ok(gateway)
 }
 
-fn configuration(args: &Demo, folder: &Path, receiver: &Receiver) -> String {
-    let Demo { port, admin_port, .. } = args;
-    let (ledger, receiver) = (folder.join("ledger/ledger.db"), receiver.address());
+fn configuration(port: u16, admin_port: u16, receiver: &Receiver) -> String {
+    let receiver_port = receiver.address().port();
     format!(
         r#"[server]
 ingress = "127.0.0.1:{port}"
 admin = "127.0.0.1:{admin_port}"
-ledger = "sqlite:{ledger}"
+ledger = "sqlite:ledger/ledger.db"
 
 [egress]
 allow = ["127.0.0.1/32:{receiver_port}"]
@@ -138,23 +128,22 @@ allow = ["127.0.0.1/32:{receiver_port}"]
 [tenants.{TENANT}.sources.shop]
 scheme = "github"
 secrets = ["{SOURCE_SECRET}"]
+body_bytes_max = "256KiB"
 
 [tenants.{TENANT}.plugins.sms-rules]
 path = "sms-rules.wasm"
 
 [tenants.{TENANT}.endpoints.sms]
-url = "http://{receiver}/"
+url = "http://127.0.0.1:{receiver_port}/"
 event_types = ["message.*"]
 plugin = "sms-rules"
 plugin_config = {{ path = "/messages", from = "Demo" }}
 
 [tenants.{TENANT}.endpoints.crm]
-url = "http://{receiver}/crm"
+url = "http://127.0.0.1:{receiver_port}/crm"
 event_types = ["contact.*"]
 retry = {{ max_attempts = 4, base = "400ms", factor = 2.0, cap = "5s", jitter = "equal" }}
-"#,
-        ledger = ledger.display(),
-        receiver_port = receiver.port(),
+"#
     )
 }
 

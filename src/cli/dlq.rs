@@ -1,7 +1,7 @@
 //! `hookgate dlq …`.
 
 use super::delivery::{COLUMNS, Filter, act, body};
-use super::output::{Column, text};
+use super::table::Column;
 use super::{Client, Context, Exit, Failure};
 
 /// Dead letters: what is in the DLQ, in groups, and out of it again
@@ -19,6 +19,7 @@ pub(super) enum Dlq {
     Groups,
     /// Send dead letters again, one by one
     Redrive {
+        /// The dead letters' ids: `dlv_…`
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
         /// Why, for the record
@@ -28,12 +29,12 @@ pub(super) enum Dlq {
 }
 
 const GROUPS: [Column; 6] = [
-    ("COUNT", |row| text(&row["count"])),
-    ("HOST", |row| text(&row["host"])),
-    ("STATUS", |row| text(&row["status"])),
-    ("REASON", |row| text(&row["reason"])),
-    ("OLDEST", |row| text(&row["oldest_at"])),
-    ("SAMPLE", |row| text(&row["sample"])),
+    Column::whole("COUNT", "count"),
+    Column::breakable("HOST", "host"),
+    Column::whole("STATUS", "status"),
+    Column::breakable("REASON", "reason"),
+    Column::time("OLDEST", "oldest_at").lesser(1),
+    Column::whole("SAMPLE", "sample").lesser(2),
 ];
 
 pub(super) async fn run(verb: Dlq, context: &mut Context<'_>) -> Result<Exit, Failure> {
@@ -70,7 +71,9 @@ async fn redrive(
             Err(failure) => {
                 let over = matches!(failure.exit, Exit::Unreachable | Exit::NotAllowed);
                 if ids.len() > 1 {
-                    let _ = writeln!(context.output.streams.err, "error: {id}: {failure}");
+                    // A refusal for an unknown id names it itself.
+                    let named = if failure.message.starts_with(id) { String::new() } else { format!("{id}: ") };
+                    let _ = writeln!(context.output.streams.err, "error: {named}{failure}");
                 }
                 first.get_or_insert(failure);
                 if over {

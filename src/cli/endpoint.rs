@@ -1,8 +1,13 @@
 //! `hookgate endpoint …`.
 
-use super::output::{Column, text};
+use super::keys::{now, time};
+use super::output::text;
+use super::table::Column;
 use super::{Client, Context, Exit, Failure, Format};
-use serde_json::json;
+use crate::clock::Timestamp;
+use crate::duration;
+use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Endpoints: what is sent to, and whether
 #[derive(clap::Subcommand, Debug)]
@@ -10,38 +15,74 @@ pub(super) enum Endpoint {
     /// All endpoints
     List,
     /// One endpoint
-    Get { name: String },
+    Get {
+        /// The endpoint's name
+        name: String,
+    },
     /// The signing secret that the gateway made for it, for its receiver to verify with
-    Secret { name: String },
+    Secret {
+        /// The endpoint's name
+        name: String,
+    },
     /// Send nothing until it is resumed; what comes in is kept
-    Pause { name: String },
+    Pause {
+        /// The endpoint's name
+        name: String,
+        /// Only until this time: RFC 3339, or Unix seconds
+        #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "span")]
+        until: Option<Timestamp>,
+        /// Only for so long, e.g. 30m
+        #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse)]
+        span: Option<Duration>,
+        /// Why, for those who wonder
+        #[arg(long, value_name = "TEXT")]
+        why: Option<String>,
+    },
     /// Send again
-    Resume { name: String },
+    Resume {
+        /// The endpoint's name
+        name: String,
+    },
     /// Send again after it was disabled
-    Enable { name: String },
+    Enable {
+        /// The endpoint's name
+        name: String,
+    },
     /// Send nothing until it is enabled; what comes in is kept
     Disable {
+        /// The endpoint's name
         name: String,
+        /// Why, for those who wonder
+        #[arg(long, value_name = "TEXT")]
+        why: Option<String>,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
     },
 }
 
-const COLUMNS: [Column; 5] = [
-    ("ENDPOINT", |row| text(&row["name"])),
-    ("STATUS", |row| text(&row["status"])),
-    ("WHY", |row| text(&row["why"])),
-    ("PLUGIN", |row| text(&row["plugin"])),
-    ("URL", |row| text(&row["url"])),
+const COLUMNS: [Column; 7] = [
+    Column::whole("ENDPOINT", "name"),
+    Column::state("STATUS", "status"),
+    Column::whole("PENDING", "pending"),
+    Column::whole("DEAD", "dead"),
+    Column::breakable("WHY", "why"),
+    Column::whole("PLUGIN", "plugin").lesser(2),
+    Column::breakable("URL", "url").lesser(1),
 ];
 
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 21] = [
     "name",
     "status",
     "why",
     "until",
+    "pending",
+    "available",
+    "in_flight",
+    "dead",
+    "oldest_pending_at",
     "url",
+    "host",
     "sources",
     "event_types",
     "plugin",
@@ -56,7 +97,7 @@ const FIELDS: [&str; 15] = [
 
 pub(super) async fn run(verb: Endpoint, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let mut client = Client::new(context)?;
-    let (name, action) = match verb {
+    let (name, action, body) = match verb {
         Endpoint::List => {
             let path = client.in_tenant(&["endpoints"]).await?;
             context.output.list(&client.list(&path, &[], 10_000).await?, &COLUMNS, "name")?;
@@ -72,16 +113,20 @@ pub(super) async fn run(verb: Endpoint, context: &mut Context<'_>) -> Result<Exi
             context.output.one(&client.get(&path, &[]).await?, &["name", "signing_secret"], "signing_secret")?;
             return Ok(Exit::Done);
         }
-        Endpoint::Pause { name } => (name, "pause"),
-        Endpoint::Resume { name } => (name, "resume"),
-        Endpoint::Enable { name } => (name, "enable"),
-        Endpoint::Disable { name, yes } => {
+        Endpoint::Pause { name, until, span, why } => {
+            let until = until.or_else(|| span.map(|span| now().plus(span)));
+            let fields = [("until", until.map(Timestamp::to_rfc3339)), ("why", why)];
+            (name, "pause", fields.into_iter().filter_map(|(field, value)| Some((field, value?))).collect::<Value>())
+        }
+        Endpoint::Resume { name } => (name, "resume", json!({})),
+        Endpoint::Enable { name } => (name, "enable", json!({})),
+        Endpoint::Disable { name, why, yes } => {
             context.output.confirm(&format!("Disable {name}? Nothing is sent to it then."), yes.into())?;
-            (name, "disable")
+            (name, "disable", why.map_or_else(|| json!({}), |why| json!({ "why": why })))
         }
     };
     let path = client.in_tenant(&["endpoints", &name, action]).await?;
-    let answer = client.post(&path, &json!({})).await?;
+    let answer = client.post(&path, &body).await?;
     let output = &mut context.output;
     match output.format {
         Format::Json => output.document(&answer)?,

@@ -1,7 +1,9 @@
 //! `hookgate event …`.
 
 use super::delivery::payload;
-use super::output::{Column, plain, text};
+use super::keys::moment;
+use super::output::{plain, text};
+use super::table::Column;
 use super::{Client, Context, Exit, Failure, Format};
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -21,14 +23,26 @@ pub(super) enum Event {
         /// Only those with this logical key
         #[arg(long)]
         key: Option<String>,
+        /// Only those accepted at or after this time (RFC 3339, or `1h` ago)
+        #[arg(long, value_name = "TIME", value_parser = moment)]
+        since: Option<String>,
+        /// Only those accepted before this time (RFC 3339, or `1h` ago)
+        #[arg(long, value_name = "TIME", value_parser = moment)]
+        until: Option<String>,
         /// At most so many
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
     /// One event, without its body
-    Get { id: String },
+    Get {
+        /// The event's id: `evt_…`
+        id: String,
+    },
     /// The body, byte for byte (on a terminal: as text)
-    Body { id: String },
+    Body {
+        /// The event's id: `evt_…`
+        id: String,
+    },
     /// Publish an event
     Publish(Publish),
 }
@@ -62,23 +76,26 @@ pub(super) struct Publish {
 }
 
 const COLUMNS: [Column; 5] = [
-    ("EVENT", |row| text(&row["id"])),
-    ("TYPE", |row| text(&row["event_type"])),
-    ("SOURCE", |row| text(&row["source"])),
-    ("KEY", |row| text(&row["key"])),
-    ("RECEIVED", |row| text(&row["received_at"])),
+    Column::whole("EVENT", "id"),
+    Column::breakable("TYPE", "type"),
+    Column::whole("SOURCE", "source").lesser(1),
+    Column::breakable("KEY", "key").lesser(2),
+    Column::time("ACCEPTED", "accepted_at").lesser(3),
 ];
 
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 13] = [
     "id",
-    "event_type",
+    "type",
     "source",
     "key",
     "provider_id",
     "content_type",
     "body_bytes",
-    "received_at",
+    "body_erased",
+    "accepted_at",
+    "deliver_at",
     "expires_at",
+    "deadline",
     "deliveries",
 ];
 
@@ -86,8 +103,8 @@ pub(super) async fn run(verb: Event, context: &mut Context<'_>) -> Result<Exit, 
     let mut client = Client::new(context)?;
     let output = &mut context.output;
     match verb {
-        Event::List { source, event_type, key, limit } => {
-            let filters = [("source", source), ("type", event_type), ("key", key)];
+        Event::List { source, event_type, key, since, until, limit } => {
+            let filters = [("source", source), ("type", event_type), ("key", key), ("since", since), ("until", until)];
             let query: Vec<_> = filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
             let path = client.in_tenant(&["events"]).await?;
             output.list(&client.list(&path, &query, limit).await?, &COLUMNS, "id")?;

@@ -141,6 +141,15 @@ pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     seconds().or_else(|| Timestamp::parse_rfc3339(text)).ok_or_else(|| wrong.to_owned())
 }
 
+/// Reads a time in the past as the API wants it: RFC 3339, or a duration ago.
+pub(super) fn moment(text: &str) -> Result<String, String> {
+    if let Ok(ago) = duration::parse(text) {
+        return Ok(now().minus(ago).to_rfc3339());
+    }
+    let wrong = || "write RFC 3339 such as 2026-01-31T08:00:00Z, or how long ago, such as 1h".to_owned();
+    Timestamp::parse_rfc3339(text).map(|_| text.to_owned()).ok_or_else(wrong)
+}
+
 /// Reads a span in whole seconds: a plain number, or a duration.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
     if let Ok(seconds) = text.parse() {

@@ -13,6 +13,7 @@ use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +31,10 @@ const IDS_MAX: usize = 10_000;
 const ID_BYTES_MAX: usize = 512;
 /// Requests that are answered and not printed yet.
 const QUEUE: usize = 1_024;
+/// What is kept of a body until it is printed, as JSON.
+const BODY_BYTES_KEPT: usize = 16 << 10;
+/// What is shown of a body to people.
+const BODY_BYTES_SHOWN: usize = 1 << 10;
 const DELAY_MAX: Duration = Duration::from_secs(600);
 const STATUSES_MAX: usize = 100;
 /// How long requests under way are waited for at the end.
@@ -62,9 +67,21 @@ pub struct Listen {
     /// The answer's body
     #[arg(long, value_name = "TEXT")]
     pub body: Option<String>,
+    /// What is shown of each request [default: body on a terminal, else none]
+    #[arg(long, value_name = "WHAT")]
+    pub show: Option<Show>,
     /// End after so many requests
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub exit_after: Option<u64>,
+}
+
+/// What is shown below a request's line.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Show {
+    None,
+    Body,
+    Headers,
+    All,
 }
 
 fn delay(text: &str) -> Result<Duration, String> {
@@ -91,6 +108,9 @@ struct Row {
     event_type: String,
     check: Check,
     bytes: usize,
+    headers: HeaderMap,
+    /// As much of it as is kept for printing.
+    body: Bytes,
     status: StatusCode,
     /// Why there was no body.
     fault: Option<String>,
@@ -181,6 +201,9 @@ impl Receiver {
             event_type: String::new(),
             check: Check::NotMade,
             bytes: body.len(),
+            headers: headers.clone(),
+            // A copy: a slice would hold on to the whole.
+            body: Bytes::copy_from_slice(&body[..body.len().min(BODY_BYTES_KEPT)]),
             status: StatusCode::OK,
             fault: None,
         };
@@ -195,6 +218,10 @@ impl Receiver {
                     row.id.clone_from(id);
                 }
             }
+        }
+        let names = ["x-github-event", "hookgate-event-type"].map(|name| text(headers, name));
+        if let Some(name) = names.into_iter().find(|name| row.event_type.is_empty() && !name.is_empty()) {
+            name.clone_into(&mut row.event_type);
         }
         if row.event_type.is_empty() {
             row.event_type = type_of(body);
@@ -258,7 +285,7 @@ pub(super) async fn run(args: &Listen, context: &mut Context<'_>) -> Result<Exit
     let stop = CancellationToken::new();
     let serving = tokio::spawn(serve(listener, Arc::new(receiver), Limits::default(), stop.clone()));
     let mut tally = Tally::default();
-    let ended = print(printed, &mut tally, args.exit_after, &stop, &mut context.output).await;
+    let ended = print(printed, &mut tally, args, &stop, &mut context.output).await;
     serving.abort();
     context.output.say(&tally.text());
     ended.map(|()| Exit::Done)
@@ -268,16 +295,18 @@ pub(super) async fn run(args: &Listen, context: &mut Context<'_>) -> Result<Exit
 async fn print(
     mut rows: mpsc::Receiver<Row>,
     tally: &mut Tally,
-    exit_after: Option<u64>,
+    args: &Listen,
     stop: &CancellationToken,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
+    let by_default = if output.streams.out_is_terminal { Show::Body } else { Show::None };
+    let shown = args.show.unwrap_or(by_default);
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
-    while exit_after.is_none_or(|count| tally.requests < count) {
+    while args.exit_after.is_none_or(|count| tally.requests < count) {
         tokio::select! {
             row = rows.recv() => match row {
-                Some(row) => show(&row, tally, output)?,
+                Some(row) => show(&row, shown, tally, output)?,
                 None => return Ok(()),
             },
             stopped = &mut interrupted => {
@@ -290,19 +319,22 @@ async fn print(
     // The channel ends when the last request is answered.
     let rest = async {
         while let Some(row) = rows.recv().await {
-            show(&row, tally, output)?;
+            show(&row, shown, tally, output)?;
         }
         Ok(())
     };
     tokio::time::timeout(GRACE, rest).await.unwrap_or(Ok(()))
 }
 
-fn show(row: &Row, tally: &mut Tally, output: &mut Output<'_>) -> Result<(), Failure> {
+fn show(row: &Row, shown: Show, tally: &mut Tally, output: &mut Output<'_>) -> Result<(), Failure> {
     tally.add(row);
     match output.format {
         Format::Json => output.line(&row.to_json().to_string())?,
         Format::Quiet => output.line(&plain(&row.id))?,
-        Format::Table => output.line(&row.line())?,
+        Format::Table => {
+            output.line(&row.line())?;
+            row.more(shown).iter().try_for_each(|line| output.line(&format!("    {line}")))?;
+        }
     }
     Ok(output.streams.out.flush()?)
 }
@@ -314,6 +346,11 @@ impl Row {
             Check::Failed(code) => (Some(false), Some(code)),
             Check::NotMade => (None, None),
         };
+        let headers: Vec<(&str, Cow<'_, str>)> = self
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes())))
+            .collect();
         json!({
             "at": self.at,
             "id": self.id,
@@ -323,9 +360,31 @@ impl Row {
             "verified": verified,
             "reason": reason,
             "bytes": self.bytes,
+            "headers": headers,
+            "body": String::from_utf8_lossy(&self.body),
+            "body_truncated": self.body.len() < self.bytes,
             "status": self.status.as_u16(),
             "error": self.fault,
         })
+    }
+
+    /// The headers and the body, as text.
+    fn more(&self, shown: Show) -> Vec<String> {
+        let mut lines = Vec::new();
+        if matches!(shown, Show::Headers | Show::All) {
+            let line = |(name, value): (&http::HeaderName, &HeaderValue)| {
+                format!("{name}: {}", plain(&String::from_utf8_lossy(value.as_bytes())))
+            };
+            lines.extend(self.headers.iter().map(line));
+        }
+        if matches!(shown, Show::Body | Show::All) {
+            let body = &self.body[..self.body.len().min(BODY_BYTES_SHOWN)];
+            lines.extend(String::from_utf8_lossy(body).lines().map(plain));
+            if body.len() < self.bytes {
+                lines.push(format!("… {} bytes more", self.bytes - body.len()));
+            }
+        }
+        lines
     }
 
     fn line(&self) -> String {

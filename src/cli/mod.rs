@@ -20,6 +20,7 @@ mod request;
 pub mod send;
 pub mod serve;
 pub mod sign;
+mod table;
 mod tail;
 pub mod verify;
 
@@ -39,8 +40,10 @@ use std::path::PathBuf;
 /// A webhook gateway: verifies before it enqueues, delivers by per-tenant rules.
 #[derive(Parser, Debug)]
 #[command(name = "hookgate", version, about, disable_help_subcommand = true, infer_subcommands = false)]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 server unreachable, 4 not allowed, \
-                        5 not found, 6 conflict, 7 partly done, 8 a check found problems.")]
+#[command(
+    after_help = "Start with: hookgate demo\n\nExit codes: 0 done, 1 failed, 2 usage or configuration, 3 server unreachable, 4 not allowed, \
+                        5 not found, 6 conflict, 7 partly done, 8 a check found problems."
+)]
 struct Cli {
     #[command(flatten)]
     globals: Globals,
@@ -50,6 +53,7 @@ struct Cli {
 
 /// What every command takes.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Everywhere")]
 pub struct Globals {
     /// The configuration file [env: HOOKGATE_CONFIG] [default: hookgate.toml, if it is there]
     #[arg(short, long, global = true, value_name = "FILE")]

@@ -2,8 +2,7 @@
 //! a sender, receiver or plugin reaches the terminal.
 
 use super::exit::Failure;
-use comfy_table::presets::NOTHING;
-use comfy_table::{ContentArrangement, Table};
+use super::table::{Column, Paper, lines};
 use serde_json::Value;
 use std::io::{BufRead, Write};
 
@@ -30,9 +29,6 @@ pub enum Format {
     /// Ids (or names) alone, one a line.
     Quiet,
 }
-
-/// One column of a table: its heading and how a row's cell is read.
-pub(super) type Column = (&'static str, fn(&Value) -> String);
 
 pub struct Output<'a> {
     pub streams: Streams<'a>,
@@ -62,7 +58,7 @@ impl Output<'_> {
     }
 
     /// A list: a table, the document itself, or each row's `key`.
-    pub fn list(&mut self, document: &Value, columns: &[Column], key: &str) -> Result<(), Failure> {
+    pub(super) fn list(&mut self, document: &Value, columns: &[Column], key: &str) -> Result<(), Failure> {
         let rows = document["items"].as_array().map_or(&[][..], Vec::as_slice);
         match self.format {
             Format::Json => self.document(document),
@@ -71,24 +67,23 @@ impl Output<'_> {
                 self.say("nothing there");
                 Ok(())
             }
-            Format::Table => {
-                let cells = rows.iter().map(|row| columns.iter().map(|(_, cell)| cell(row)).collect());
-                let headings = columns.iter().map(|(heading, _)| *heading).collect();
-                self.table(headings, cells.collect())
-            }
+            Format::Table => self.table(columns, rows),
         }
     }
 
-    pub fn table(&mut self, headings: Vec<&str>, rows: Vec<Vec<String>>) -> Result<(), Failure> {
-        let mut table = Table::new();
-        table.load_style(NOTHING).force_no_tty().set_header(headings).add_rows(rows);
-        if let Some(width) = self.streams.width.filter(|_| self.streams.out_is_terminal) {
-            table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+    pub(super) fn table(&mut self, columns: &[Column], rows: &[Value]) -> Result<(), Failure> {
+        let table = lines(columns, rows, &self.paper());
+        table.iter().try_for_each(|line| self.line(line))
+    }
+
+    /// What a table is written on.
+    pub(super) fn paper(&self) -> Paper {
+        Paper {
+            width: self.streams.width.filter(|_| self.streams.out_is_terminal),
+            short_times: self.streams.out_is_terminal,
+            colour: self.streams.colour,
+            now: super::keys::now(),
         }
-        for line in table.lines() {
-            self.line(line.trim_end())?;
-        }
-        Ok(())
     }
 
     /// One thing: its fields in a column, the document itself, or its `key`.
@@ -111,7 +106,7 @@ impl Output<'_> {
             return Ok(());
         }
         if !self.streams.input_is_terminal {
-            return Err(Failure::usage(format!("{question} There is nobody to ask"), "add --yes"));
+            return Err(Failure::usage(format!("{question} Nobody can be asked"), "not a terminal: add --yes"));
         }
         write!(self.streams.err, "{question} [y/N] ")?;
         self.streams.err.flush()?;

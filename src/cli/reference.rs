@@ -9,7 +9,7 @@ const INTRO: &str = "\
 `hookgate` is the server and everything that one needs around it. `hookgate <command> --help` says the same as this page.
 
 Data goes to standard output, talk and mistakes to standard error, so that output can be piped. On a terminal lists are
-tables within its width; `--json` gives one document (commands without an end give one a line), `--quiet` only ids.
+tables within its width, lesser columns being left out where it is narrow, and times are short and in UTC; `--json` gives one document (commands without an end give one a line), `--quiet` only ids.
 `NO_COLOR` is honoured. What senders, receivers and plugins wrote is shown as text: no control character of theirs
 reaches the terminal.
 
@@ -31,7 +31,18 @@ const EXITS: [(Exit, &str); 9] = [
 ];
 
 /// What is worth more words than the help has room for, by command.
-const NOTES: [(&str, &str); 4] = [
+const NOTES: [(&str, &str); 6] = [
+    (
+        "hookgate demo",
+        "With `--json` the tour is one document: `stages`, each with its `title`, the `way` of the event and the `facts` \
+         shown, the `urls`, and the `seconds` it took. In the demo's folder, which it names, every command finds its \
+         gateway by the configuration there.",
+    ),
+    (
+        "hookgate tail",
+        "A line has the time of the change, as far as it is known: the end of a delivery or its beginning, else when it \
+         was seen. A gateway that restarts is waited for, until Ctrl-C.",
+    ),
     (
         "hookgate verify",
         "A raw request may be pasted from a log or a terminal: lines end with or without a carriage return. The body \
@@ -52,15 +63,19 @@ const NOTES: [(&str, &str); 4] = [
     (
         "hookgate listen",
         "The place in the list of statuses is kept for each `webhook-id` (or the scheme's own id), so that the retries \
-         of one delivery walk through it; requests without an id share one place. A body may have 25 MiB.",
+         of one delivery walk through it; requests without an id share one place. A body may have 25 MiB; to people its \
+         first KiB is shown, and `--json` has the headers and the first 16 KiB. The type is what the scheme verified, \
+         else `x-github-event`, `hookgate-event-type`, or the body's `type`.",
     ),
 ];
 
-const EXAMPLES: [(&str, &str); 13] = [
+const EXAMPLES: [(&str, &str); 15] = [
     ("hookgate check", "hookgate check hookgate.toml"),
     ("hookgate completions", "hookgate completions bash"),
     ("hookgate delivery list", "hookgate delivery list --state dead --endpoint billing --since 2026-01-31T08:00:00Z"),
     ("hookgate dlq redrive", "hookgate dlq redrive dlv_01a22c30c0f870008114eb4fe6826dac --note 'the receiver is back'"),
+    ("hookgate endpoint pause", "hookgate endpoint pause billing --for 30m --why 'their maintenance'"),
+    ("hookgate event list", "hookgate event list --type push --since 1h"),
     ("hookgate event publish", "hookgate event publish --type invoice.paid --key inv-17 --payload '{\"id\": 17}'"),
     (
         "hookgate listen",

@@ -200,7 +200,7 @@ fn show_one(url: &Url, shot: &Shot, context: &mut Context<'_>) -> Result<Exit, F
             if answer.cut {
                 output.say("… the answer is larger than 1 MiB: the rest is not shown");
             }
-            output.say(&format!("{} in {} ms", plain(&shot.id), shot.took.as_millis()));
+            output.say(&format!("{}: {} in {} ms", plain(&shot.id), answer.status.as_u16(), shot.took.as_millis()));
         }
     }
     Ok(if answer.status.is_success() { Exit::Done } else { Exit::Failed })

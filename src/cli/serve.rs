@@ -5,7 +5,7 @@ use crate::app::{Error, Gateway, Options, Resources};
 use crate::config::{self, Colour, Env, Outside, Override, Report, Settings};
 use crate::plugin::Compiler;
 use crate::telemetry::{self, Metrics};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -86,6 +86,11 @@ pub(super) fn run(args: &Serve, context: &mut Context<'_>) -> Result<Exit, Failu
         return Err(Failure::usage("the configuration does not hold; nothing was started", "see above"));
     };
     logging(&settings)?;
+    if origin.path.is_none() && settings.tenants.is_empty() && !Path::new(config::DEFAULT_PATH).exists() {
+        tracing::warn!(
+            "no configuration file: no tenant, so every request is answered 404; write hookgate.toml or give --config"
+        );
+    }
     let metrics = Metrics::install().map_err(|e| Failure::new(Exit::Failed, e.to_string()))?;
     runtime(settings.server.threads)?.block_on(serve(origin, settings, metrics))
 }
@@ -142,6 +147,7 @@ async fn serve(origin: Origin, settings: Settings, metrics: Metrics) -> Result<E
 /// On each SIGHUP the file is read again. One that does not hold changes nothing.
 async fn reload(origin: Origin, resources: Resources, mut hangups: Signal) {
     while hangups.recv().await.is_some() {
+        tracing::info!("reading the configuration again");
         let report = match origin.read() {
             Ok(report) => report,
             Err(failure) => {
@@ -149,11 +155,15 @@ async fn reload(origin: Origin, resources: Resources, mut hangups: Signal) {
                 continue;
             }
         };
-        let lines = report.lines();
-        let Some(settings) = report.settings else {
-            for line in lines.lines() {
-                tracing::error!(line, "the configuration does not hold");
+        for line in report.lines().lines() {
+            match (line.strip_prefix("error: "), line.strip_prefix("warning: ")) {
+                (Some(problem), _) => tracing::error!(problem, "the configuration does not hold"),
+                (None, warning) => {
+                    tracing::warn!(warning = warning.unwrap_or(line), "the configuration has a warning");
+                }
             }
+        }
+        let Some(settings) = report.settings else {
             tracing::error!("the configuration was not applied: what was in force stays");
             continue;
         };
@@ -172,7 +182,6 @@ mod tests {
     use super::*;
     use crate::config::{Env, Input, LogFormat, LogLevel, Outside, evaluate};
     use clap::Parser as _;
-    use std::path::Path;
 
     #[derive(clap::Parser)]
     struct Line {

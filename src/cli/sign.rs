@@ -91,7 +91,11 @@ impl<'a> Signature<'a> {
     /// With a fresh id and time, unless they are given.
     pub(super) fn sign(&self, body: &Bytes) -> Result<Signed, Failure> {
         let at = self.signing.at.unwrap_or_else(now);
-        let fresh = || EventId::from(self.mint.mint(now(), &SystemEntropy)).to_string();
+        // In a sender's name: an `evt_` id is what a gateway gives.
+        let fresh = || {
+            let id = EventId::from(self.mint.mint(now(), &SystemEntropy)).to_string();
+            id.replacen("evt_", "msg_", 1)
+        };
         let id = self.signing.id.clone().unwrap_or_else(fresh);
         let event_type = self.signing.event_type.as_deref();
         let request = SignRequest { id: &id, event_type, timestamp: at, url: &self.url, body };

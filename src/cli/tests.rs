@@ -1,6 +1,7 @@
 //! The command line from outside: golden help, exit codes, and every client command against a small server.
 
 use super::*;
+use crate::clock::Timestamp;
 use crate::config::Env;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -126,12 +127,19 @@ const T: &str = "/v1/tenants/acme";
 
 fn delivery(id: &str, state: &str) -> Value {
     json!({"id": id, "event": "evt_1", "event_type": "push\u{1b}[2J", "endpoint": "billing", "state": state,
-           "attempt_count": 2, "last_status": 500, "reason": "http_500", "created_at": "2026-01-31T08:00:00.000Z",
+           "attempt_count": 2, "last_status": 500, "reason": "http_500", "note": "seen",
+           "idempotency_key": "order-7", "created_at": "2026-01-31T08:00:00.000Z",
            "attempts": [
              {"number": 1, "generation": 1, "started_at": "2026-01-31T08:00:00.000Z", "duration_ms": 40,
               "outcome": "answered", "status": 500, "verdict": "retryable", "disposition": "retry_at"},
              {"number": 2, "generation": 1, "started_at": "2026-01-31T08:00:30.000Z", "duration_ms": 80,
-              "outcome": "timed_out", "disposition": "dead"}]})
+              "outcome": "timed_out", "disposition": "dead", "decided_by": "builtin", "detail": "no answer in 15 s",
+              "response_body": format!("\u{1b}{}", "x".repeat(500)),
+              "plugin_log": [{"level": "warn", "message": "odd\u{7}"}], "plugin_log_dropped": 3}]})
+}
+
+fn event() -> Value {
+    json!({"id": "evt_1", "type": "push", "source": "github", "accepted_at": "2026-01-31T08:00:00.000Z"})
 }
 
 fn ordinary(line: &str) -> (u16, String) {
@@ -150,14 +158,15 @@ fn ordinary(line: &str) -> (u16, String) {
             json!({"items": [{"host": "x.example", "status": 500, "reason": "http_500", "count": 3,
                               "oldest_at": "2026-01-31T08:00:00.000Z", "sample": "dlv_1"}], "next": null})
         }
-        ("GET", "/events") => json!({"items": [{"id": "evt_1", "event_type": "push"}], "next": null}),
-        ("GET", "/events/evt_1") => json!({"id": "evt_1", "event_type": "push"}),
+        ("GET", "/events") => json!({"items": [event()], "next": null}),
+        ("GET", "/events/evt_1") => event(),
         ("GET", "/events/evt_1/body") => return (200, "{\"a\":\"\u{1b}\"}".into()),
         ("POST", "/events") => json!({"event": "evt_9", "duplicate": true}),
         ("GET", "/endpoints") => {
-            json!({"items": [{"name": "billing", "status": "paused", "why": "operator"}], "next": null})
+            json!({"items": [{"name": "billing", "status": "paused", "why": "operator", "pending": 37, "dead": 41}], "next": null})
         }
-        ("GET", "/endpoints/billing") => json!({"name": "billing", "status": "enabled", "url": "https://x.example"}),
+        ("GET", "/endpoints/billing") => json!({"name": "billing", "status": "enabled", "url": "https://x.example",
+                                                 "pending": 1, "available": 2, "in_flight": 3, "dead": 4}),
         ("POST", "/endpoints/billing/pause") => json!({"name": "billing", "status": "paused"}),
         ("POST", "/endpoints/billing/resume" | "/endpoints/billing/enable") => {
             json!({"name": "billing", "status": "enabled"})
@@ -228,11 +237,31 @@ fn tables_show_text_and_nothing_that_acts() {
     let ran = server.run(&["delivery", "get", "dlv_1"]);
     assert!(ran.out.contains("+30.0s") && ran.out.contains("timed_out") && ran.out.contains('▇'), "{}", ran.out);
     assert!(!ran.out.contains('\u{1b}'));
+    for told in [
+        "idempotency_key  order-7\n",
+        "note             seen\n",
+        "#2 detail  no answer in 15 s\n",
+        &format!("#2 answer  \\u{{1b}}{} …\n", "x".repeat(399)),
+        "#2 log     warn: odd\\u{7}\n",
+        "#2 log     … and 3 more",
+        "BY",
+        "builtin",
+    ] {
+        assert!(ran.out.contains(told), "{told}: {}", ran.out);
+    }
+    assert!(!ran.out.contains("#1 "), "{}", ran.out);
     assert!(server.run(&["dlq", "groups"]).out.contains("x.example"));
     assert_eq!(server.run(&["dlq", "groups", "--quiet"]).out, "dlv_1\n");
-    assert!(server.run(&["event", "list"]).out.contains("evt_1"));
-    assert!(server.run(&["event", "get", "evt_1"]).out.contains("push"));
-    assert!(server.run(&["endpoint", "list"]).out.contains("operator"));
+    for args in [&["event", "list"][..], &["event", "get", "evt_1"]] {
+        let out = server.run(args).out;
+        assert!(["evt_1", "push", "2026-01-31T08:00:00.000Z"].iter().all(|told| out.contains(told)), "{out}");
+    }
+    let endpoints = server.run(&["endpoint", "list"]).out;
+    assert!(["operator", "PENDING", "37", "DEAD", "41"].iter().all(|told| endpoints.contains(told)), "{endpoints}");
+    let endpoint = server.run(&["endpoint", "get", "billing"]).out;
+    for field in ["pending    1", "available  2", "in_flight  3", "dead       4"] {
+        assert!(endpoint.contains(field), "{endpoint}");
+    }
     assert!(server.run(&["endpoint", "get", "billing"]).out.contains("https://x.example"));
     assert_eq!(server.run(&["endpoint", "list", "-q"]).out, "billing\n");
 }
@@ -262,6 +291,18 @@ fn verbs_send_what_they_say() {
             json!({"as": "not_sent", "note": "n"}),
             "dlv_1  resolved\n",
         ),
+        (
+            &["endpoint", "pause", "billing", "--until=2026-02-01T00:00:00Z", "--why=works"],
+            "/endpoints/billing/pause",
+            json!({"until": "2026-02-01T00:00:00.000Z", "why": "works"}),
+            "billing  paused\n",
+        ),
+        (
+            &["endpoint", "disable", "billing", "-y", "--why=gone"],
+            "/endpoints/billing/disable",
+            json!({"why": "gone"}),
+            "billing  disable\n",
+        ),
         (&["endpoint", "pause", "billing"], "/endpoints/billing/pause", json!({}), "billing  paused\n"),
         (&["endpoint", "resume", "billing"], "/endpoints/billing/resume", json!({}), "billing  enabled\n"),
         (&["endpoint", "enable", "billing"], "/endpoints/billing/enable", json!({}), "billing  enabled\n"),
@@ -278,6 +319,28 @@ fn verbs_send_what_they_say() {
         let seen = server.last();
         assert_eq!((seen.line, seen.body), (format!("POST {T}{line}"), body));
     }
+}
+
+#[test]
+fn spans_become_times() {
+    let server = Server::start(ordinary);
+    let between = |before: Timestamp, text: &str, after: Timestamp, off: i64| {
+        let at = Timestamp::parse_rfc3339(text).unwrap().as_millis() - off;
+        assert!((before.as_millis()..=after.as_millis()).contains(&at), "{text}");
+    };
+    let before = keys::now();
+    assert_eq!(server.run(&["endpoint", "pause", "billing", "--for=30m"]).exit, Exit::Done);
+    between(before, server.last().body["until"].as_str().unwrap(), keys::now(), 1_800_000);
+    for args in [&["event", "list"][..], &["delivery", "list"], &["dlq", "list"]] {
+        let before = keys::now();
+        assert_eq!(server.run(&[args, &["--since=1h", "--limit=1"]].concat()).exit, Exit::Done);
+        let line = server.last().line;
+        let since = line.split_once("since=").unwrap().1.split('&').next().unwrap();
+        between(before, &since.replace("%3A", ":"), keys::now(), -3_600_000);
+        assert_eq!(server.run(&[args, &["--since=yesterday"]].concat()).exit, Exit::Usage);
+    }
+    let until = ["endpoint", "pause", "billing", "--for=30m", "--until=2026-02-01T00:00:00Z"];
+    assert_eq!(server.run(&until).exit, Exit::Usage);
 }
 
 #[test]
@@ -317,7 +380,7 @@ fn what_cannot_be_undone_is_asked_for() {
     let cancel = &["delivery", "cancel", "dlv_1"];
     let off = server.run(cancel);
     assert_eq!(off.exit, Exit::Usage);
-    assert!(off.err.contains("--yes"), "{}", off.err);
+    assert!(off.err.contains("not a terminal: add --yes"), "{}", off.err);
     let no = server.run_in(Around { terminal: true, input: "\n" }, cancel);
     assert_eq!(no.exit, Exit::Failed);
     assert!(no.err.contains("[y/N]") && no.err.contains("nothing was done"));
@@ -337,6 +400,7 @@ fn many_redrives_may_be_partly_done() {
     assert_eq!(server.last().body, json!({"note": "n"}));
     let partly = run(&["dlv_2", "dlv_1", "dlv_404"]);
     assert_eq!(partly.exit, Exit::Partly);
+    assert_eq!(partly.err.matches("dlv_404").count(), 1, "{}", partly.err);
     assert!(partly.err.contains("dlv_2: not dead (wrong_state)") && partly.err.contains("1 of 3"), "{}", partly.err);
     assert_eq!(run(&["dlv_2"]).exit, Exit::Conflict);
     assert_eq!(run(&["dlv_404", "dlv_2"]).exit, Exit::NotFound);
@@ -352,7 +416,9 @@ fn refusals_have_their_exit_and_remedy() {
     let server = Server::start(|_| (200, "<html>".into()));
     assert_eq!(server.run(&["endpoint", "list"]).exit, Exit::Failed);
     let server = Server::start(ordinary);
-    assert_eq!(server.run(&["event", "get", "evt_404"]).exit, Exit::NotFound);
+    let unknown = server.run(&["event", "get", "evt_404"]);
+    assert_eq!(unknown.exit, Exit::NotFound);
+    assert!(unknown.err.starts_with("error: evt_404: there is nothing here"), "{}", unknown.err);
     assert_eq!(server.run(&["event", "get", "../../x"]).exit, Exit::NotFound);
     assert_eq!(server.last().line, format!("GET {T}/events/..%2F..%2Fx"));
 }
@@ -383,7 +449,13 @@ fn the_configuration_tells_address_token_and_tenant() {
     let args = ["endpoint", "get", "billing", "--config", config.to_str().unwrap()];
     let none = run(&[], &args);
     assert_eq!(none.exit, Exit::NotAllowed);
-    assert!(none.err.contains("admin-token") && none.err.contains("HOOKGATE_TOKEN"), "{}", none.err);
+    assert!(
+        none.err.contains("admin-token")
+            && none.err.contains("The first start writes it.")
+            && none.err.contains("HOOKGATE_TOKEN"),
+        "{}",
+        none.err
+    );
     std::fs::create_dir(dir.path().join("data")).unwrap();
     std::fs::write(dir.path().join("data/admin-token"), "from-file\n").unwrap();
     for (env, flag, token) in [
@@ -444,6 +516,40 @@ fn tail_shows_each_change_once_and_oldest_first() {
     assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "dlv_1\ndlv_2\ndlv_2\ndlv_3\n"));
     assert!(server.lines().iter().all(|line| line == &format!("GET {T}/deliveries?limit=200")));
     assert_eq!(server.run(&["tail", "--interval=1ms"]).exit, Exit::Usage);
+}
+
+/// A connection that breaks is a server that restarts, once it has been reached.
+#[test]
+fn tail_outlives_a_restart() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let gateway = std::thread::spawn(move || {
+        for round in 0..4 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let head = BufReader::new(&stream).lines().map_while(Result::ok);
+            assert!(head.take_while(|line| !line.is_empty()).count() > 0);
+            // The second finds nobody, the third a proxy.
+            match round {
+                1 => continue,
+                2 => {
+                    let answer = "HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+                    stream.write_all(answer.as_bytes()).unwrap();
+                    continue;
+                }
+                _ => {}
+            }
+            let state = if round == 0 { "pending" } else { "delivered" };
+            let body = json!({"items": [delivery("dlv_1", state)], "next": null}).to_string();
+            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).unwrap();
+        }
+    });
+    let args = ["tail", "--count=2", "--interval=100ms", "--url", &url, "--token=t", "--tenant=a"];
+    let ran = run(&[], &args);
+    assert_eq!((ran.exit, ran.err.as_str()), (Exit::Done, "reconnecting…\n"));
+    assert!(ran.out.contains("pending") && ran.out.contains("delivered"), "{}", ran.out);
+    gateway.join().unwrap();
 }
 
 #[test]

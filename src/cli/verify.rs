@@ -4,6 +4,7 @@ use super::delivery::bytes_of;
 use super::keys::{Keys, Ready, now, seconds, time};
 use super::output::plain;
 use super::request::{self, Recorded};
+use super::table::Column;
 use super::{Context, Exit, Failure, Format};
 use crate::clock::Timestamp;
 use crate::verify::cases::{self, CaseResult};
@@ -12,6 +13,11 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+const STEPS: [Column; 3] =
+    [Column::whole("STEP", "step"), Column::whole("RESULT", "result"), Column::breakable("DETAIL", "detail")];
+const SCHEMES: [Column; 3] =
+    [Column::whole("SCHEME", "scheme"), Column::whole("CASES", "cases"), Column::whole("DIFFER", "differ")];
 
 /// Say whether a request is valid, or which step failed and why
 #[derive(clap::Args, Clone, Debug)]
@@ -112,9 +118,9 @@ fn tell(
         Format::Table => {
             let row = |step: &Step| {
                 let result = if step.ok { "ok" } else { "FAILED" };
-                vec![step.name.as_str().to_owned(), result.to_owned(), plain(&step.detail)]
+                json!({ "step": step.name.as_str(), "result": result, "detail": step.detail })
             };
-            output.table(vec!["STEP", "RESULT", "DETAIL"], steps.iter().map(row).collect())?;
+            output.table(&STEPS, &steps.iter().map(row).collect::<Vec<Value>>())?;
             let verdict = match outcome {
                 Ok(Admission::Event(_)) => format!("valid ({})", source.scheme()),
                 Ok(Admission::Challenge(_)) => format!("valid ({}): a handshake, to be answered", source.scheme()),
@@ -179,10 +185,8 @@ fn run_cases(file: &Path, context: &mut Context<'_>) -> Result<Exit, Failure> {
                 let line = format!("{} ({}): expected {}, is {}", r.id, r.scheme, r.expected, r.actual);
                 output.line(&plain(&line))?;
             }
-            let row = |(name, tally): (&&str, &Tally)| {
-                vec![plain(name), tally.cases.to_string(), (tally.cases - tally.agree).to_string()]
-            };
-            output.table(vec!["SCHEME", "CASES", "DIFFER"], schemes.iter().map(row).collect())?;
+            let row = |(name, tally): (&&str, &Tally)| json!({ "scheme": name, "cases": tally.cases, "differ": tally.cases - tally.agree });
+            output.table(&SCHEMES, &schemes.iter().map(row).collect::<Vec<Value>>())?;
         }
     }
     output.say(&format!("{named}: {} cases, {} differ", results.len(), differing.len()));

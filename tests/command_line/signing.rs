@@ -363,6 +363,40 @@ fn raw(listener: &Listener, request: &str) -> String {
 }
 
 #[test]
+fn a_receiver_shows_as_much_as_is_wanted() {
+    const REQUEST: &str = "POST /x HTTP/1.1\r\nhost: h\r\nx-github-event: push\r\nhookgate-event-type: other\r\n\
+                           connection: close\r\ncontent-length: 16\r\n\r\n{\"type\":\"a\"}\n\u{1b}[m";
+    for (args, headers, body) in [
+        (&[][..], false, false),
+        (&["--show=none"], false, false),
+        (&["--show=body"], false, true),
+        (&["--show=headers"], true, false),
+        (&["--show=all"], true, true),
+    ] {
+        let mut listener = Listener::start(&[&["--exit-after=1"], args].concat());
+        raw(&listener, REQUEST);
+        let mut shown = String::new();
+        listener.lines.read_to_string(&mut shown).unwrap();
+        assert!(shown.contains("#1  push  not checked  16 bytes  → 200\n"), "{shown}");
+        assert_eq!(shown.contains("\n    x-github-event: push\n"), headers, "{args:?} {shown}");
+        assert_eq!(shown.contains("\n    {\"type\":\"a\"}\n    \\u{1b}[m\n"), body, "{args:?} {shown}");
+    }
+    let mut listener = Listener::start(&["--show=body", "--exit-after=1"]);
+    let long = "x".repeat(2_000);
+    raw(&listener, &format!("POST / HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: 2000\r\n\r\n{long}"));
+    listener.line();
+    assert_eq!(listener.line(), format!("    {}\n", "x".repeat(1_024)));
+    assert_eq!(listener.line(), "    … 976 bytes more\n");
+    let mut listener = Listener::start(&["--json", "--exit-after=1"]);
+    raw(&listener, REQUEST);
+    let row: Value = serde_json::from_str(&listener.line()).unwrap();
+    assert_eq!(row["body"], "{\"type\":\"a\"}\n\u{1b}[m");
+    assert_eq!((&row["event_type"], &row["body_truncated"]), (&"push".into(), &false.into()));
+    let headers = row["headers"].as_array().unwrap();
+    assert!(headers.contains(&serde_json::json!(["hookgate-event-type", "other"])), "{row}");
+}
+
+#[test]
 fn a_receiver_has_limits_and_shows_text() {
     let mut listener = Listener::start(&["--status=500", "--retry-after=7", "--delay=20ms"]);
     let began = std::time::Instant::now();

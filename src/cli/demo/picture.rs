@@ -1,8 +1,9 @@
 //! What a visitor sees: a line for each step of an event's way, and the attempts as the log has them.
 
-use super::Commands;
-use crate::cli::{Failure, Output};
-use serde_json::Value;
+use crate::cli::{Failure, Format, Output};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 const GOOD: &str = "32";
@@ -11,65 +12,101 @@ const WAIT: &str = "33";
 const QUIET: &str = "2";
 const LOUD: &str = "1";
 
+/// Wider lines are hard to read, and a recorded terminal is seldom wider.
+const WIDTH: usize = 80;
+/// Where a fact's value begins.
+const INDENT: usize = 14;
+
+/// Draws the tour for people, and keeps it for other programs.
 pub(super) struct Picture<'a, 'b> {
     output: &'a mut Output<'b>,
-    stage: u32,
+    stages: Vec<Value>,
+    urls: Value,
 }
 
 /// One step on the way.
 struct Step {
     name: &'static str,
     mark: &'static str,
+    result: &'static str,
     colour: &'static str,
 }
 
 const fn good(name: &'static str) -> Step {
-    Step { name, mark: "✓", colour: GOOD }
+    Step { name, mark: "✓", result: "ok", colour: GOOD }
 }
 
 const fn bad(name: &'static str) -> Step {
-    Step { name, mark: "✗", colour: BAD }
+    Step { name, mark: "✗", result: "failed", colour: BAD }
 }
 
 const fn later(name: &'static str) -> Step {
-    Step { name, mark: "↻", colour: WAIT }
+    Step { name, mark: "↻", result: "retried", colour: WAIT }
 }
 
 impl<'a, 'b> Picture<'a, 'b> {
     pub(super) fn new(output: &'a mut Output<'b>) -> Self {
-        Picture { output, stage: 0 }
+        Picture { output, stages: Vec::new(), urls: Value::Null }
     }
 
     fn paint(&self, colour: &str, text: &str) -> String {
         if self.output.streams.colour { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
+    /// A line for people; other programs get one document at the end, and the quiet get nothing.
     fn line(&mut self, text: &str) -> Result<(), Failure> {
-        self.output.line(text)
+        match self.output.format {
+            Format::Table => self.output.line(text),
+            Format::Json | Format::Quiet => Ok(()),
+        }
     }
 
     pub(super) fn opening(&mut self, ingress: &str, admin: &str, receiver: &str) -> Result<(), Failure> {
+        self.urls = json!({ "ingress": ingress, "admin": admin, "receiver": receiver });
         let title = self.paint(LOUD, "hookgate demo");
-        self.line(&format!("{title}  a gateway on an embedded ledger, a sample plugin, a moody receiver"))?;
+        self.line(&format!("{title}  a gateway, a sample plugin and a moody receiver"))?;
         self.line("")?;
-        self.line(&format!("  provider ──▶ ingress {ingress} ──▶ ledger ──▶ plugin ──▶ receiver {receiver}"))?;
-        let aside = self.paint(QUIET, &format!("admin API {admin}"));
-        self.line(&format!("               {aside}"))
+        self.line("  provider ─▶ ingress ─▶ ledger ─▶ plugin ─▶ receiver")?;
+        for (name, url) in [("ingress", ingress), ("receiver", receiver), ("admin API", admin)] {
+            let name = self.paint(QUIET, &format!("{name:<11}"));
+            self.line(&format!("  {name}{url}"))?;
+        }
+        Ok(())
     }
 
     fn stage(&mut self, title: &str, steps: &[Step]) -> Result<(), Failure> {
-        self.stage += 1;
-        let title = self.paint(LOUD, &format!("{}  {title}", self.stage));
+        let way: Vec<Value> =
+            steps.iter().map(|Step { name, result, .. }| json!({ "step": name, "result": result })).collect();
+        self.stages.push(json!({ "title": title, "way": way, "facts": [] }));
+        let title = self.paint(LOUD, &format!("{}  {title}", self.stages.len()));
         self.line("")?;
         self.line(&title)?;
-        let way: Vec<String> =
-            steps.iter().map(|Step { name, mark, colour }| format!("{name} {}", self.paint(colour, mark))).collect();
-        self.line(&format!("   {}", way.join(" ──▶ ")))
+        let way: Vec<String> = steps
+            .iter()
+            .map(|Step { name, mark, colour, .. }| format!("{name} {}", self.paint(colour, mark)))
+            .collect();
+        self.line(&format!("   {}", way.join(" ─▶ ")))
     }
 
     fn fact(&mut self, name: &str, value: &str) -> Result<(), Failure> {
-        let name = self.paint(QUIET, &format!("{name:<11}"));
-        self.line(&format!("   {name}{value}"))
+        self.painted_fact(name, value, None)
+    }
+
+    /// A fact, one word of which may have a colour.
+    fn painted_fact(&mut self, name: &str, value: &str, coloured: Option<(&str, &str)>) -> Result<(), Failure> {
+        if let Some(facts) = self.stages.last_mut().and_then(|stage| stage["facts"].as_array_mut()) {
+            facts.push(json!({ "name": name, "value": value }));
+        }
+        let mut name = self.paint(QUIET, &format!("{name:<11}"));
+        for line in broken(value, WIDTH - INDENT) {
+            let line = match coloured {
+                Some((colour, word)) => line.replacen(word, &self.paint(colour, word), 1),
+                None => line,
+            };
+            self.line(&format!("   {name}{line}"))?;
+            name = " ".repeat(INDENT - 3);
+        }
+        Ok(())
     }
 
     pub(super) fn refused(&mut self, refusal: &Value, kept: usize) -> Result<(), Failure> {
@@ -121,60 +158,99 @@ impl<'a, 'b> Picture<'a, 'b> {
                 "retryable" => WAIT,
                 _ => BAD,
             };
-            let verdict = self.paint(colour, &format!("{verdict:<9}"));
             let status = attempt["status"].as_u64().map_or("–".to_owned(), |status| status.to_string());
             let plugin = attempt["plugin_ms"].as_f64().map_or(String::new(), |ms| format!(" in {ms:.2} ms"));
             let next = wait(attempt).map_or(String::new(), |wait| format!(" → again after {wait:.1} s"));
             let value = format!(
-                "#{} {status}  {verdict} {}, said by {}{plugin}{next}",
+                "#{} {status}  {verdict:<9} {}, said by {}{plugin}{next}",
                 attempt["number"],
                 text(&attempt["reason"]),
                 text(&attempt["decided_by"]),
             );
-            self.fact("attempt", &value)?;
+            self.painted_fact("attempt", &value, Some((colour, verdict)))?;
         }
         Ok(())
     }
 
+    /// The end of the tour: for other programs, all of it.
     pub(super) fn closing(&mut self, took: Duration) -> Result<(), Failure> {
+        if self.output.format == Format::Json {
+            let seconds = took.as_secs_f64();
+            self.output.document(&json!({ "stages": self.stages, "urls": self.urls, "seconds": seconds }))?;
+            return Ok(self.output.streams.out.flush()?);
+        }
         self.line("")?;
         let done = self.paint(GOOD, "done");
         self.line(&format!(
-            "{done} in {:.1} s: 1 refused, 3 delivered, 1 of them after a retry, 1 after a redrive",
+            "{done} in {:.1} s: 1 refused, 3 delivered (1 after a retry, 1 after a redrive)",
             took.as_secs_f64()
         ))
     }
 
-    pub(super) fn by_hand(&mut self, commands: &Commands<'_>) -> Result<(), Failure> {
-        let Commands { ingress, admin, config, token_file, dead } = commands;
+    /// What goes on by itself when the gateway stays up. In the demo's folder the configuration tells the rest.
+    pub(super) fn by_hand(&mut self, folder: &Path, ingress: SocketAddr, dead: &str) -> Result<(), Failure> {
         let title = self.paint(LOUD, "The same by hand");
         self.line("")?;
         self.line(&title)?;
-        for command in [
-            format!(
-                "export HOOKGATE_URL=http://{admin} HOOKGATE_TENANT=demo HOOKGATE_TOKEN=$(cat {})",
-                token_file.display()
+        let inlet = format!("http://{ingress}/in/demo/shop");
+        for (remark, commands) in [
+            ("", vec![format!("cd {}", folder.display())]),
+            (
+                "signed, and accepted:",
+                vec![
+                    format!("hookgate send {inlet} --source demo/shop \\"),
+                    "  --type contact.updated --data '{\"id\":8}'".to_owned(),
+                ],
             ),
-            format!(
-                "hookgate send http://{ingress}/in/demo/shop --scheme github --secret {} -H 'x-github-event: contact.updated' --data '{{\"id\":8}}'",
-                super::SOURCE_SECRET
+            (
+                "forged, and refused:",
+                vec![
+                    format!("curl -sS -i {inlet} -d '{{}}' \\"),
+                    "  -H \"x-hub-signature-256: sha256=$(printf %064d 0)\"".to_owned(),
+                ],
             ),
-            format!("curl -i http://{ingress}/in/demo/shop -H 'x-hub-signature-256: sha256=00' -d '{{}}'   # forged"),
-            "hookgate delivery list".to_owned(),
-            format!("hookgate delivery get {dead}"),
-            "hookgate dlq groups".to_owned(),
-            format!("hookgate delivery redrive {dead} --yes   # refused: it is no dead letter any more"),
-            format!("hookgate check {}", config.display()),
+            (
+                "what became of it all:",
+                vec![
+                    "hookgate delivery list".to_owned(),
+                    format!("hookgate delivery get {dead}"),
+                    "hookgate dlq groups".to_owned(),
+                    "hookgate tail".to_owned(),
+                ],
+            ),
+            ("refused, being no dead letter any more:", vec![format!("hookgate delivery redrive {dead}")]),
+            ("the configuration of all this:", vec!["hookgate check".to_owned()]),
         ] {
-            self.line(&format!("  {command}"))?;
+            if !remark.is_empty() {
+                let remark = self.paint(QUIET, &format!("# {remark}"));
+                self.line(&format!("  {remark}"))?;
+            }
+            for command in commands {
+                self.line(&format!("  {command}"))?;
+            }
         }
-        Ok(())
+        self.line("")?;
+        self.line("The gateway stays up. Ctrl-C ends it and removes its files.")?;
+        Ok(self.output.streams.out.flush()?)
     }
 
-    pub(super) fn waiting(&mut self) -> Result<(), Failure> {
+    pub(super) fn leaving(&mut self) -> Result<(), Failure> {
         self.line("")?;
-        self.line("The gateway stays up. Ctrl-C ends it and removes its files.")
+        self.line("Run hookgate demo without --exit to repeat these by hand.")
     }
+}
+
+/// In lines of at most `width`, broken between words; a longer word has a line of its own.
+fn broken(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_inclusive(' ') {
+        let long = |line: &str| line.chars().count() + word.trim_end().chars().count() > width;
+        match lines.last_mut() {
+            Some(line) if line.is_empty() || !long(line) => line.push_str(word),
+            Some(_) | None => lines.push(word.to_owned()),
+        }
+    }
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 fn text(value: &Value) -> &str {
@@ -186,4 +262,21 @@ fn wait(attempt: &Value) -> Option<f64> {
     let at = |field: &str| crate::clock::Timestamp::parse_rfc3339(attempt[field].as_str()?);
     let ended = at("started_at")?.plus(Duration::from_millis(attempt["duration_ms"].as_u64()?));
     Some(at("next_at")?.since(ended).as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words_alone() {
+        for (text, lines) in [
+            ("ab cd ef", &["ab cd", "ef"][..]),
+            ("abcdefg hi", &["abcdefg", "hi"]),
+            ("abcde fghij", &["abcde", "fghij"]),
+            ("", &[""]),
+        ] {
+            assert_eq!(broken(text, 5), lines, "{text}");
+        }
+    }
 }
