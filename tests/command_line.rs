@@ -30,7 +30,8 @@ fn the_demo_is_five_stages_in_one_document_or_in_silence() {
     let shown = hookgate(&["demo", "--exit"]).assert().code(0).get_output().stdout.clone();
     let shown = String::from_utf8(shown).unwrap();
     assert_eq!(shown.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())).count(), 5, "{shown}");
-    assert!(shown.ends_with("\n\nRun hookgate demo without --exit to repeat these by hand.\n"), "{shown}");
+    assert!(shown.contains("\nThe same by hand, while a demo is up"), "{shown}");
+    assert!(shown.ends_with("\n  hookgate check\n"), "{shown}");
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
 
     let told = hookgate(&["demo", "--exit", "--json"]).assert().code(0).get_output().stdout.clone();

@@ -14,7 +14,7 @@ use crate::secret::Secret;
 use crate::telemetry::{self, Metrics};
 use crate::verify::{SignRequest, Source, SourceSpec};
 use bytes::Bytes;
-use picture::Picture;
+use picture::{AfterTour, Picture};
 use receiver::Receiver;
 use serde_json::{Value, json};
 use std::future::Future;
@@ -84,7 +84,8 @@ async fn tour(args: &Demo, metrics: Metrics, context: &mut Context<'_>) -> Resul
     let toured = stages(&visitor, &receiver, &mut picture).await;
     let shown = toured.and_then(|dead| {
         picture.closing(began.elapsed())?;
-        if args.exit { picture.leaving() } else { picture.by_hand(&folder.0, ingress, &dead) }
+        let after = if args.exit { AfterTour::Ends } else { AfterTour::StaysUp };
+        picture.by_hand(&folder.0, ingress, &dead, after)
     });
     if shown.is_ok() && !args.exit {
         // Without a signal handler there is no waiting: the demo ends.

@@ -18,6 +18,13 @@ const WIDTH: usize = 80;
 const INDENT: usize = 14;
 
 /// Draws the tour for people, and keeps it for other programs.
+/// Whether the gateway is there to repeat things with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterTour {
+    StaysUp,
+    Ends,
+}
+
 pub(super) struct Picture<'a, 'b> {
     output: &'a mut Output<'b>,
     stages: Vec<Value>,
@@ -188,8 +195,18 @@ impl<'a, 'b> Picture<'a, 'b> {
     }
 
     /// What goes on by itself when the gateway stays up. In the demo's folder the configuration tells the rest.
-    pub(super) fn by_hand(&mut self, folder: &Path, ingress: SocketAddr, dead: &str) -> Result<(), Failure> {
-        let title = self.paint(LOUD, "The same by hand");
+    pub(super) fn by_hand(
+        &mut self,
+        folder: &Path,
+        ingress: SocketAddr,
+        dead: &str,
+        after: AfterTour,
+    ) -> Result<(), Failure> {
+        let title = match after {
+            AfterTour::StaysUp => "The same by hand",
+            AfterTour::Ends => "The same by hand, while a demo is up (start it without --exit)",
+        };
+        let title = self.paint(LOUD, title);
         self.line("")?;
         self.line(&title)?;
         let inlet = format!("http://{ingress}/in/demo/shop");
@@ -229,14 +246,11 @@ impl<'a, 'b> Picture<'a, 'b> {
                 self.line(&format!("  {command}"))?;
             }
         }
-        self.line("")?;
-        self.line("The gateway stays up. Ctrl-C ends it and removes its files.")?;
+        if after == AfterTour::StaysUp {
+            self.line("")?;
+            self.line("The gateway stays up. Ctrl-C ends it and removes its files.")?;
+        }
         Ok(self.output.streams.out.flush()?)
-    }
-
-    pub(super) fn leaving(&mut self) -> Result<(), Failure> {
-        self.line("")?;
-        self.line("Run hookgate demo without --exit to repeat these by hand.")
     }
 }
 
