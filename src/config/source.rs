@@ -14,24 +14,6 @@ use url::Url;
 /// More secrets than this no rotation needs; each costs a check per request.
 const SECRETS_MAX: usize = 8;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
-/// Where the keys of a scheme of one's own begin; they stand beside the source's other keys.
-const CUSTOM_KEYS: [&str; 14] = [
-    "verify",
-    "key",
-    "key_strip",
-    "sig",
-    "vars",
-    "signed",
-    "time",
-    "require",
-    "id",
-    "id_form",
-    "type",
-    "when",
-    "challenge",
-    "alternatives",
-];
-
 /// `None`: something is missing without which there is no source.
 pub(super) fn source(
     walk: &mut Walk<'_>,
@@ -144,7 +126,7 @@ fn read_custom(walk: &mut Walk<'_>, s: &mut Section<'_>, scheme: Option<&At<Stri
     if scheme.value == "custom" {
         return Some(spec);
     }
-    if let Some(key) = CUSTOM_KEYS.into_iter().find(|key| s.has(key)) {
+    if let Some(key) = SchemeSpec::FIELDS.into_iter().find(|key| s.has(key)) {
         walk.problem(
             &scheme.place,
             &s.path(key),
