@@ -14,6 +14,7 @@ use url::Url;
 /// More secrets than this no rotation needs; each costs a check per request.
 const SECRETS_MAX: usize = 8;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
+
 /// `None`: something is missing without which there is no source.
 pub(super) fn source(
     walk: &mut Walk<'_>,
