@@ -186,6 +186,27 @@ fn start(w: &mut Writer<'_>, leased: &mut Leased, lease_for: Duration, now: Time
     w.begin(&leased.lease, leased.number, leased.attempt, now)
 }
 
+/// A row of `expired` or `overdue`, under the next token. Their columns are the same but for the one at 7.
+fn taken(row: &rusqlite::Row<'_>, until: Timestamp, started_at: Timestamp) -> Result<Interrupted, Fault> {
+    let counted: u32 = row.get(3)?;
+    Ok(Interrupted {
+        lease: Lease {
+            tenant: TenantKey(row.get(0)?),
+            delivery: DeliveryId::from_bytes(row.get(1)?),
+            token: count(row.get(6)?) + 1,
+            until,
+        },
+        started_at,
+        endpoint: EndpointKey(row.get(2)?),
+        history: History {
+            counted: counted.saturating_add(1),
+            interrupted_before: row.get(4)?,
+            began_at: time(row, 5)?,
+            expires_at: time_opt(row, 8)?,
+        },
+    })
+}
+
 /// Leases that have ended, to be taken over.
 pub(super) struct Rescue {
     pub expired_by: Timestamp,
@@ -202,23 +223,7 @@ impl Verb for Rescue {
         let mut all = Vec::new();
         let mut rows = w.sql.expired.query((self.expired_by.as_millis(), limit))?;
         while let Some(row) = rows.next()? {
-            let counted: u32 = row.get(3)?;
-            all.push(Interrupted {
-                lease: Lease {
-                    tenant: TenantKey(row.get(0)?),
-                    delivery: DeliveryId::from_bytes(row.get(1)?),
-                    token: count(row.get(6)?) + 1,
-                    until,
-                },
-                started_at: time(row, 7)?,
-                endpoint: EndpointKey(row.get(2)?),
-                history: History {
-                    counted: counted.saturating_add(1),
-                    interrupted_before: row.get(4)?,
-                    began_at: time(row, 5)?,
-                    expires_at: time_opt(row, 8)?,
-                },
-            });
+            all.push(taken(row, until, time(row, 7)?)?);
         }
         drop(rows);
         for taken in &all {
@@ -246,24 +251,8 @@ impl Verb for Overdue {
         let mut all = Vec::new();
         let mut rows = w.sql.overdue.query((self.after.as_millis(), self.now.as_millis(), limit))?;
         while let Some(row) = rows.next()? {
-            let counted: u32 = row.get(3)?;
             let number = row.get::<_, u32>(7)?.saturating_add(1);
-            let taken = Interrupted {
-                lease: Lease {
-                    tenant: TenantKey(row.get(0)?),
-                    delivery: DeliveryId::from_bytes(row.get(1)?),
-                    token: count(row.get(6)?) + 1,
-                    until,
-                },
-                started_at: self.now,
-                endpoint: EndpointKey(row.get(2)?),
-                history: History {
-                    counted: counted.saturating_add(1),
-                    interrupted_before: row.get(4)?,
-                    began_at: time(row, 5)?,
-                    expires_at: time_opt(row, 8)?,
-                },
-            };
+            let taken = taken(row, until, self.now)?;
             all.push((taken, number));
         }
         drop(rows);
