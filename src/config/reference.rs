@@ -350,7 +350,7 @@ fn source() -> Vec<Key> {
             "number",
             "required in `rate`",
             "0.001 to 100000",
-            "Requests a second, on average; without `rate` there is no limit. Over it: 429.",
+            "Verified requests a second, on average; without `rate` there is no limit. Over it: 429.",
         ),
         key(source_key!("rate.burst"), "integer", "a second's worth", "1 to 1000000", "Requests at once."),
     ]
