@@ -21,7 +21,7 @@ pub use operations::{
 };
 pub use queue::{
     Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, DeclaredEndpoint, DeclaredTenant, Directory,
-    EndpointEntry, EventContent, Interrupted, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord,
+    EndpointEntry, EventContent, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord,
     Settled, Settlement, TenantEntry,
 };
 pub use records::{

@@ -42,11 +42,11 @@ pub trait Queue: Send + Sync + 'static {
         expired_by: Timestamp,
         limit: usize,
         now: Timestamp,
-    ) -> Result<Vec<Interrupted>, LedgerError>;
+    ) -> Result<Vec<Lease>, LedgerError>;
 
     /// Pending deliveries whose event expired after `after` and by `now`, leased so that their end can be settled: also
     /// those behind a closed endpoint, which no claim reaches. At most `limit`; fewer means that there are no more.
-    async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Interrupted>, LedgerError>;
+    async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError>;
 
     /// For every endpoint with pending work: when the first of it is due. Paused and disabled endpoints included.
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError>;
@@ -135,13 +135,27 @@ pub enum Accepted {
     KeyReused(EventId),
 }
 
-/// The right to settle one attempt. The token fences whoever comes late.
+/// The right to settle one attempt, with what the ledger knew when it was given. The token fences whoever comes late:
+/// while it holds, none of this changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
     pub tenant: TenantKey,
     pub delivery: DeliveryId,
+    pub endpoint: EndpointKey,
     pub token: u64,
     pub until: Timestamp,
+    pub generation: u32,
+    pub revision: u32,
+    /// The attempt's, gapless over all attempts of the delivery, from 1.
+    pub number: u32,
+    pub started_at: Timestamp,
+    pub history: History,
+}
+
+impl Lease {
+    pub fn attempt(&self) -> AttemptId {
+        AttemptId::of(self.delivery, self.number)
+    }
 }
 
 /// What a claim gave.
@@ -156,19 +170,10 @@ pub struct Claims {
 #[derive(Debug)]
 pub struct Claimed {
     pub lease: Lease,
-    pub attempt: AttemptId,
-    /// Gapless over all attempts of the delivery, from 1.
-    pub number: u32,
-    pub started_at: Timestamp,
-    pub tenant: TenantKey,
-    pub endpoint: EndpointKey,
-    pub generation: u32,
-    pub revision: u32,
     /// Rises per endpoint in the order of acceptance.
     pub sequence: u64,
     /// Frozen when the delivery was made.
     pub idempotency_key: Arc<str>,
-    pub history: History,
     pub event: EventContent,
     /// Given back when this is dropped.
     pub slot: Slot,
@@ -185,15 +190,6 @@ pub struct EventContent {
     pub body: Bytes,
     pub key: Option<String>,
     pub accepted_at: Timestamp,
-}
-
-/// An attempt that is over without having been made to its end: its maker is gone, or its time is.
-#[derive(Clone, Debug)]
-pub struct Interrupted {
-    pub lease: Lease,
-    pub started_at: Timestamp,
-    pub endpoint: EndpointKey,
-    pub history: History,
 }
 
 /// One attempt's end.

@@ -27,12 +27,12 @@ async fn nothing_is_lost_by_a_crash() {
     let gauges = after.ledger.gauges();
     assert_eq!((gauges.pending, gauges.in_flight, gauges.dead), (before.pending, before.in_flight, before.dead));
     let taken = after.ledger.rescue(Timestamp::MAX, 10, after.now()).await.unwrap();
-    assert_eq!(taken.iter().map(|t| t.lease.delivery).collect::<Vec<_>>(), [born.lease.delivery]);
+    assert_eq!(taken.iter().map(|t| t.delivery).collect::<Vec<_>>(), [born.lease.delivery]);
     assert_eq!(after.settle(born.lease, delivered()).await, Settled::LeaseLost);
-    let settled = after.settle_as(taken[0].lease, record("interrupted", None), retry(after.now())).await;
+    let settled = after.settle_as(taken[0], record("interrupted", None), retry(after.now())).await;
     assert_eq!(settled, Settled::Stored);
     let again = after.claim("billing", 1).await.remove(0);
-    assert_eq!((again.lease.delivery, again.number), (born.lease.delivery, 2));
+    assert_eq!((again.lease.delivery, again.lease.number), (born.lease.delivery, 2));
     assert_eq!(after.claim("crm", 1).await[0].lease.delivery, waiting[0]);
 }
 
@@ -257,7 +257,7 @@ async fn a_damaged_table_is_found_in_the_background_and_stops_everything() {
     }
     let root: u32 = bench
         .raw()
-        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'attempt_id'", [], |row| row.get(0))
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'attempt'", [], |row| row.get(0))
         .unwrap();
     bench.ledger.close().await.unwrap();
     let (path, dir) = (bench.path.clone(), Arc::clone(&bench.dir));
