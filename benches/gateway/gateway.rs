@@ -15,7 +15,7 @@ use tokio::time::timeout;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 /// Of the one endpoint, and so of the one tenant.
-const IN_FLIGHT_MAX: u32 = 256;
+const IN_FLIGHT_MAX: u32 = 1000;
 const SECRET_VARIABLE: &str = "BENCH_SOURCE_SECRET";
 
 /// Where its events go.
