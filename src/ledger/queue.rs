@@ -48,6 +48,16 @@ pub trait Queue: Send + Sync + 'static {
     /// those behind a closed endpoint, which no claim reaches. At most `limit`; fewer means that there are no more.
     async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Interrupted>, LedgerError>;
 
+    /// Puts right what a wall clock that was set has moved away: every lease that is held ends at `leases_until`, and
+    /// no pending delivery of these endpoints stays due later than the wait beside it from `now` on, or, where it was
+    /// given a longer one, than that. In transactions of a thousand rows at most. Returns how many are due earlier now.
+    async fn reanchor(
+        &self,
+        leases_until: Timestamp,
+        longest_waits: &[(EndpointKey, Duration)],
+        now: Timestamp,
+    ) -> Result<u64, LedgerError>;
+
     /// For every endpoint with pending work: when the first of it is due. Paused and disabled endpoints included.
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError>;
 

@@ -123,6 +123,15 @@ impl Queue for FakeLedger {
         Ok(Vec::new())
     }
 
+    async fn reanchor(
+        &self,
+        _: Timestamp,
+        _: &[(EndpointKey, std::time::Duration)],
+        _: Timestamp,
+    ) -> Result<u64, LedgerError> {
+        Ok(0)
+    }
+
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError> {
         Ok(BTreeMap::new())
     }

@@ -171,6 +171,20 @@ impl Queue for SqliteLedger {
         self.ask(Overdue { after, limit: limit.min(1_000), now }, 0).await
     }
 
+    async fn reanchor(
+        &self,
+        leases_until: Timestamp,
+        longest_waits: &[(EndpointKey, Duration)],
+        now: Timestamp,
+    ) -> Result<u64, LedgerError> {
+        self.renew_leases(leases_until).await?;
+        let mut moved = 0;
+        for (endpoint, longest) in longest_waits {
+            moved += self.bring_forward(*endpoint, *longest, now).await?;
+        }
+        Ok(moved)
+    }
+
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError> {
         let read = |connection: &Connection| -> Result<BTreeMap<EndpointKey, Timestamp>, Fault> {
             // One step into the index for each endpoint, however much waits behind it.
