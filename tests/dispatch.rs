@@ -15,7 +15,7 @@ use bytes::Bytes;
 use hookgate::delivery::{Backoff, DeliveryState, Jitter, RetryPolicy, Terms};
 use hookgate::dispatch::{Advice, Crew, Dispatcher, Settings, Stop, Tally, Target, Targets};
 use hookgate::egress::{Answer, Exchange, Outbound, Timings, Transport};
-use hookgate::ledger::EndpointCaps;
+use hookgate::ledger::{EndpointCaps, EndpointChange};
 use hookgate::secret::Secret;
 use hookgate::verify::standard::Signer;
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -185,5 +185,27 @@ async fn a_clock_set_a_day_back_keeps_no_retry_waiting_for_it() {
     works.receiver.answer(200, 1);
     works.bench.clock.advance(BACKOFF);
     works.state(ids[0], DeliveryState::Delivered).await;
+    works.end().await;
+}
+
+#[tokio::test]
+async fn what_waits_behind_a_closed_endpoint_ends_at_its_age_limit() {
+    let works = Works::new(Some(Duration::from_secs(60))).await;
+    let bench = &works.bench;
+    let change = async |change| {
+        bench.ledger.change_endpoint(bench.tenant("acme"), &name("billing"), change, bench.now()).await.unwrap()
+    };
+    change(EndpointChange::Pause { until: None, why: "operator".into() }).await;
+    let (_, ids) = bench.accept("1", &["billing"]).await;
+    bench.clock.advance(Duration::from_millis(59_999));
+    works.polls().await;
+    assert_eq!(bench.detail(ids[0]).await.delivery.state, DeliveryState::Pending);
+    change(EndpointChange::Disable { why: "operator".into() }).await;
+    bench.clock.advance(Duration::from_millis(1));
+    works.state(ids[0], DeliveryState::Expired).await;
+    let detail = bench.detail(ids[0]).await;
+    assert_eq!(detail.delivery.reason.as_deref(), Some("max_age"));
+    assert_eq!(detail.attempts[0].outcome.as_deref(), Some("released"));
+    assert_eq!(works.receiver.came(), 0);
     works.end().await;
 }

@@ -87,6 +87,7 @@ async fn poll(crew: &Crew, waiting: &mut Waiting) -> Result<(), LedgerError> {
         tracing::warn!(rescued, "attempts whose lease had run out were taken over");
     }
     waiting.expired_by = rescue::expire(crew, waiting.expired_by).await?;
+    rescue::expire_aged(crew).await?;
     let backlog = crew.ledger.backlog().await?;
     for key in crew.targets.endpoints() {
         if !backlog.contains_key(&key) && !waiting.due.contains_key(&key) {

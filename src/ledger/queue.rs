@@ -48,6 +48,15 @@ pub trait Queue: Send + Sync + 'static {
     /// those behind a closed endpoint, which no claim reaches. At most `limit`; fewer means that there are no more.
     async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Interrupted>, LedgerError>;
 
+    /// Pending deliveries of these endpoints whose generation began by the time beside each, leased so that their end can
+    /// be settled: for closed endpoints, which no claim reaches. At most `limit`; fewer means that there are no more.
+    async fn outlived(
+        &self,
+        began_by: Vec<(EndpointKey, Timestamp)>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Interrupted>, LedgerError>;
+
     /// Puts right what a wall clock that was set has moved away: every lease that is held ends at `leases_until`, and
     /// no pending delivery of these endpoints stays due later than the wait beside it from `now` on, or, where it was
     /// given a longer one, than that. In transactions of a thousand rows at most. Returns how many are due earlier now.

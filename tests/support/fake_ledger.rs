@@ -123,6 +123,15 @@ impl Queue for FakeLedger {
         Ok(Vec::new())
     }
 
+    async fn outlived(
+        &self,
+        _: Vec<(EndpointKey, Timestamp)>,
+        _: usize,
+        _: Timestamp,
+    ) -> Result<Vec<Interrupted>, LedgerError> {
+        Ok(Vec::new())
+    }
+
     async fn reanchor(
         &self,
         _: Timestamp,

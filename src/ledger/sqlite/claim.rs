@@ -186,7 +186,7 @@ fn start(w: &mut Writer<'_>, leased: &mut Leased, lease_for: Duration, now: Time
     w.begin(&leased.lease, leased.number, leased.attempt, now)
 }
 
-/// A row of `expired` or `overdue`, under the next token. Their columns are the same but for the one at 7.
+/// A row of `expired`, `overdue` or `OUTLIVED`, under the next token. Their columns are the same but for the one at 7.
 fn taken(row: &rusqlite::Row<'_>, until: Timestamp, started_at: Timestamp) -> Result<Interrupted, Fault> {
     let counted: u32 = row.get(3)?;
     Ok(Interrupted {
@@ -247,21 +247,60 @@ impl Verb for Overdue {
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Interrupted>, Fault> {
         let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
-        let until = self.now.plus(RESCUE_LEASE);
-        let mut all = Vec::new();
-        let mut rows = w.sql.overdue.query((self.after.as_millis(), self.now.as_millis(), limit))?;
-        while let Some(row) = rows.next()? {
-            let number = row.get::<_, u32>(7)?.saturating_add(1);
-            let taken = taken(row, until, self.now)?;
-            all.push((taken, number));
-        }
-        drop(rows);
-        for (taken, number) in &all {
-            let attempt: AttemptId = w.shared.mint.mint(self.now, &*w.shared.entropy).into();
-            w.begin(&taken.lease, *number, attempt, self.now)?;
-        }
-        Ok(all.into_iter().map(|(taken, _)| taken).collect())
+        let mut over = Vec::new();
+        let rows = w.sql.overdue.query((self.after.as_millis(), self.now.as_millis(), limit))?;
+        over_rows(rows, self.now, &mut over)?;
+        begin_all(w, over, self.now)
     }
+}
+
+/// Pending work of closed endpoints that is older than they allow, to be leased and ended.
+pub(super) struct Outlived {
+    pub began_by: Vec<(EndpointKey, Timestamp)>,
+    pub limit: usize,
+    pub now: Timestamp,
+}
+
+/// What is due that long was there that long; the others are those that are due later than they began.
+const OUTLIVED: &str = "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.attempts, \
+    e.expires_at FROM delivery d INDEXED BY delivery_due LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+    WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at <= ?2 \
+    UNION ALL \
+    SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.attempts, e.expires_at \
+    FROM delivery d INDEXED BY delivery_age LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+    WHERE d.state = 0 AND d.due_at > d.began_at AND d.endpoint = ?1 AND d.began_at <= ?2 AND d.due_at > ?2 LIMIT ?3";
+
+impl Verb for Outlived {
+    type Done = Vec<Interrupted>;
+
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Interrupted>, Fault> {
+        let mut over = Vec::new();
+        let mut outlived = w.connection.prepare_cached(OUTLIVED)?;
+        for (endpoint, began_by) in &self.began_by {
+            let limit = i64::try_from(self.limit.saturating_sub(over.len())).unwrap_or(i64::MAX);
+            over_rows(outlived.query((endpoint.0, began_by.as_millis(), limit))?, self.now, &mut over)?;
+        }
+        begin_all(w, over, self.now)
+    }
+}
+
+/// Work whose time is over, with the number of the attempt that says so.
+type Over = (Interrupted, u32);
+
+fn over_rows(mut rows: rusqlite::Rows<'_>, now: Timestamp, into: &mut Vec<Over>) -> Result<(), Fault> {
+    while let Some(row) = rows.next()? {
+        let number = row.get::<_, u32>(7)?.saturating_add(1);
+        into.push((taken(row, now.plus(RESCUE_LEASE), now)?, number));
+    }
+    Ok(())
+}
+
+fn begin_all(w: &mut Writer<'_>, over: Vec<Over>, now: Timestamp) -> Result<Vec<Interrupted>, Fault> {
+    for (taken, number) in &over {
+        let attempt: AttemptId = w.shared.mint.mint(now, &*w.shared.entropy).into();
+        w.begin(&taken.lease, *number, attempt, now)?;
+    }
+    Ok(over.into_iter().map(|(taken, _)| taken).collect())
 }
 
 impl Writer<'_> {

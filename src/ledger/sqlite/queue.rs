@@ -1,7 +1,7 @@
 //! The queue's verbs, as callers see them: what is sealed, minted and read around the writer's transactions.
 
 use super::accept::{AcceptEvent, Arriving};
-use super::claim::{ClaimDue, Dealt, Leased, Overdue, Rescue};
+use super::claim::{ClaimDue, Dealt, Leased, Outlived, Overdue, Rescue};
 use super::codec::{self, Headers};
 use super::declare::{Declare, NamePlugin};
 use super::fault::Fault;
@@ -169,6 +169,15 @@ impl Queue for SqliteLedger {
 
     async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Interrupted>, LedgerError> {
         self.ask(Overdue { after, limit: limit.min(1_000), now }, 0).await
+    }
+
+    async fn outlived(
+        &self,
+        began_by: Vec<(EndpointKey, Timestamp)>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Interrupted>, LedgerError> {
+        self.ask(Outlived { began_by, limit: limit.min(1_000), now }, 0).await
     }
 
     async fn reanchor(
