@@ -55,6 +55,7 @@ fn run(env: &[(&str, &str)], args: &[&str]) -> Ran {
 struct Seen {
     line: String,
     token: String,
+    request_id: String,
     body: Value,
 }
 
@@ -116,10 +117,11 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let line = format!("{} {}", head.method, head.uri);
-    let token = head.headers.get("authorization").map_or("", |v| v.to_str().unwrap()).to_owned();
+    let header = |name: &str| head.headers.get(name).map_or("", |v| v.to_str().unwrap()).to_owned();
+    let (token, request_id) = (header("authorization"), header("idempotency-key"));
     let body = body.collect().await.unwrap().to_bytes();
     let (status, text) = answers(&line);
-    log.lock().unwrap().push(Seen { line, token, body: serde_json::from_slice(&body).unwrap_or_default() });
+    log.lock().unwrap().push(Seen { line, token, request_id, body: serde_json::from_slice(&body).unwrap_or_default() });
     Ok(Response::builder().status(status).body(Full::new(text.into())).unwrap())
 }
 
@@ -404,6 +406,32 @@ fn many_redrives_may_be_partly_done() {
     assert!(partly.err.contains("dlv_2: not dead (wrong_state)") && partly.err.contains("1 of 3"), "{}", partly.err);
     assert_eq!(run(&["dlv_2"]).exit, Exit::Conflict);
     assert_eq!(run(&["dlv_404", "dlv_2"]).exit, Exit::NotFound);
+}
+
+#[test]
+fn every_redrive_has_a_request_id() {
+    let server = Server::start(ordinary);
+    let ids: Vec<String> = [["delivery", "redrive"], ["delivery", "redrive"], ["dlq", "redrive"]]
+        .iter()
+        .map(|verb| {
+            assert_eq!(server.run(&[verb, &["dlv_1"][..]].concat()).exit, Exit::Done);
+            server.last().request_id
+        })
+        .collect();
+    assert!(ids.iter().all(|id| id.len() == 32) && ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
+    for verb in ["delivery", "dlq"] {
+        server.run(&[verb, "redrive", "dlv_1", "--request-id=mine"]);
+        assert_eq!(server.last().request_id, "mine");
+    }
+    server.run(&["delivery", "cancel", "dlv_1", "-y"]);
+    assert_eq!(server.last().request_id, "");
+    assert_eq!(server.run(&["delivery", "redrive", "dlv_1", "--request-id=a b"]).exit, Exit::Usage);
+
+    // Whether it was done is not known: how to ask again is told.
+    let env = [("HOOKGATE_URL", "http://127.0.0.1:1"), ("HOOKGATE_TOKEN", "t"), ("HOOKGATE_TENANT", "acme")];
+    let ran = run(&env, &["delivery", "redrive", "dlv_1", "--request-id=mine"]);
+    assert_eq!(ran.exit, Exit::Unreachable);
+    assert!(ran.err.contains("ask again with --request-id mine"), "{}", ran.err);
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod wakes;
 
 pub use error::LedgerError;
 pub use operations::{
-    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, ResolveAs, Resolved, Retention,
+    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
 };
 pub use queue::{
     Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, DeclaredEndpoint, DeclaredTenant, Directory,

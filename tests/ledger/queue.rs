@@ -462,7 +462,8 @@ async fn work_that_is_older_than_allowed_is_found_behind_its_endpoint() {
     let redriven = bench.kill("billing").await;
     let bound = bench.now();
     bench.clock.advance(Duration::from_millis(1));
-    let redrive = Redrive { tenant: bench.tenant("acme"), delivery: redriven, note: None, payload: None };
+    let redrive =
+        Redrive { tenant: bench.tenant("acme"), delivery: redriven, note: None, payload: None, request: None };
     bench.ledger.redrive(redrive, bench.now()).await.unwrap();
     bench.accept("young", &["billing"]).await;
     bench.clock.advance(secs(100));

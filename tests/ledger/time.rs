@@ -53,7 +53,7 @@ async fn after_a_step_back_nothing_waits_longer_than_it_was_told() {
     let long = retried(&mut bench, "billing", 2 * HOUR).await;
     let later = delayed(&bench, "billing", 3 * HOUR).await;
     let elsewhere = retried(&mut bench, "crm", secs(30)).await;
-    let redrive = Redrive { tenant: bench.tenant("acme"), delivery: dead, note: None, payload: None };
+    let redrive = Redrive { tenant: bench.tenant("acme"), delivery: dead, note: None, payload: None, request: None };
     bench.ledger.redrive(redrive, bench.now()).await.unwrap();
     let all = [dead, short, long, later, elsewhere];
     let mut before = Vec::new();

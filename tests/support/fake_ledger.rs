@@ -1,7 +1,6 @@
 //! A ledger in memory: true to the traits where the front looks, silent where it does not.
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, EventId, Mint, Name, PluginVersionId};
 use hookgate::entropy::Entropy;
@@ -46,7 +45,7 @@ pub struct FakeLedger {
     pub endpoints: Mutex<Vec<(TenantKey, EndpointState)>>,
     /// The last filter and page a list was asked for, as it prints.
     pub asked: Mutex<Option<String>>,
-    pub redriven_with: Mutex<Option<Option<Bytes>>>,
+    pub redriven_with: Mutex<Option<Redrive>>,
     pub redrive_answers: Mutex<Option<Redriven>>,
     pub erased: Mutex<bool>,
     pub gauges: Mutex<Gauges>,
@@ -257,8 +256,8 @@ impl Operations for FakeLedger {
         if row.delivery.state != DeliveryState::Dead {
             return Ok(Redriven::NotDead(row.delivery.state));
         }
-        *self.redriven_with.lock().unwrap() = Some(redrive.payload);
         self.set_state(redrive.delivery, DeliveryState::Pending, redrive.note.as_deref());
+        *self.redriven_with.lock().unwrap() = Some(redrive);
         Ok(Redriven::Done { generation: 2, revision: 1 })
     }
 

@@ -14,7 +14,11 @@ use std::time::Duration;
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
 /// Each is applied once, in one transaction, in this order; `user_version` counts them.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_ledger.sql"), include_str!("migrations/0002_age.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_ledger.sql"),
+    include_str!("migrations/0002_age.sql"),
+    include_str!("migrations/0003_redrive.sql"),
+];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {
     LedgerError::Open {
