@@ -9,6 +9,7 @@ mod deliveries;
 mod endpoints;
 mod estate;
 mod events;
+mod hint;
 mod input;
 mod place;
 mod publish;

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// For what is nice to know.
+const GLANCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// An event's body may have 25 MiB; a page of 200 deliveries has far less.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const PAGE: u32 = 200;
@@ -90,6 +92,13 @@ impl Client {
                 format!("name one with --tenant or HOOKGATE_TENANT: {}", plain(&several.join(", "))),
             )),
         }
+    }
+
+    /// What became of an event of this tenant, if the server tells so at once.
+    pub async fn glance(mut self, tenant: &str, event: &str) -> Option<Value> {
+        self.tenant = Some(tenant.to_owned());
+        let path = self.in_tenant(&["events", event]).await.ok()?;
+        tokio::time::timeout(GLANCE_TIMEOUT, self.get(&path, &[])).await.ok()?.ok()
     }
 
     pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, Failure> {

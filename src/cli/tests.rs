@@ -409,6 +409,37 @@ fn many_redrives_may_be_partly_done() {
 }
 
 #[test]
+fn people_are_told_of_an_event_that_goes_nowhere() {
+    fn nowhere(line: &str) -> (u16, String) {
+        let hint = json!({"event": "evt_1", "id": "evt_1", "hint": "no endpoint takes `x`\u{1b}"}).to_string();
+        match line {
+            "POST /in/acme/github" => (200, json!({"event": "evt_1", "duplicate": false}).to_string()),
+            "POST /v1/tenants/acme/events" | "GET /v1/tenants/acme/events/evt_1" => (200, hint),
+            "POST /elsewhere" => (200, "{}".into()),
+            _ => (404, "{}".into()),
+        }
+    }
+    let server = Server::start(nowhere);
+    let to = format!("{}/in/acme/github", server.url());
+    let send = ["send", &to, "--scheme=github", "--secret=s", "--data={}"];
+    for args in [&send[..], &["event", "publish", "--type=x", "--payload=1"], &["event", "get", "evt_1"]] {
+        let ran = server.run(args);
+        assert_eq!(ran.exit, Exit::Done, "{args:?}: {}", ran.err);
+        assert!(ran.err.ends_with("hint: no endpoint takes `x`\\u{1b}\n"), "{args:?}: {}", ran.err);
+    }
+    for format in ["--json", "--quiet"] {
+        server.run(&[&send[..], &[format]].concat());
+        assert_eq!(server.last().line, "POST /in/acme/github", "nothing more is asked for scripts");
+    }
+    let elsewhere = format!("{}/elsewhere", server.url());
+    server.run(&["send", &elsewhere, "--scheme=github", "--secret=s", "--data={}"]);
+    assert_eq!(server.last().line, "POST /elsewhere");
+    // Without a server to ask, the send is what it is.
+    let ran = run(&[("HOOKGATE_URL", "http://127.0.0.1:1"), ("HOOKGATE_TOKEN", "t")], &send);
+    assert!(ran.exit == Exit::Done && !ran.err.contains("hint") && !ran.err.contains("error"), "{}", ran.err);
+}
+
+#[test]
 fn every_redrive_has_a_request_id() {
     let server = Server::start(ordinary);
     let ids: Vec<String> = [["delivery", "redrive"], ["delivery", "redrive"], ["dlq", "redrive"]]

@@ -87,6 +87,21 @@ async fn publishing_one() {
 }
 
 #[tokio::test]
+async fn an_event_that_goes_nowhere_is_told_why() {
+    let office = office().await;
+    let events = format!("{ACME}/events");
+    let other = "{\"type\":\"other\",\"payload\":1}";
+    let published = office.post(&events, other).await;
+    assert_golden("published-nowhere", &published);
+    let batch = office.post(&events, &format!("{{\"events\":[{other}]}}")).await.json();
+    assert_eq!(batch["items"][0]["hint"], published.json()["hint"]);
+    let event = office.get(&format!("{events}/{}", published.json()["event"].as_str().unwrap())).await.json();
+    assert_eq!(event["hint"], published.json()["hint"]);
+    let taken = office.post(&events, "{\"type\":\"push\",\"payload\":1}").await.json();
+    assert_eq!(taken.get("hint"), None);
+}
+
+#[tokio::test]
 async fn publishing_a_batch() {
     let office = office().await;
     let events = format!("{ACME}/events");

@@ -178,7 +178,8 @@ impl Records for FakeLedger {
         self.check()?;
         let stored = self.stored.lock().unwrap();
         let found = stored.iter().find(|stored| stored.tenant == tenant && stored.id == id);
-        Ok(found.map(|stored| event_row(stored, Some(Vec::new()))))
+        let id = |at: &Stored| DeliveryId::from(self.mint.mint(at.event.received_at, &Fixed));
+        Ok(found.map(|stored| event_row(stored, Some(stored.deliveries.iter().map(|_| id(stored)).collect()))))
     }
 
     async fn event_body(&self, tenant: TenantKey, id: EventId) -> Result<Option<Option<BodyRow>>, LedgerError> {
