@@ -94,6 +94,28 @@ ids! {
     OperationId = "op_";
 }
 
+/// The last bits of an attempt's id are its number.
+const NUMBER_BITS: u128 = 0xf_ffff;
+
+impl AttemptId {
+    /// The id of a delivery's attempt, counted from 1: the delivery's bits with the number in the place of the last 20.
+    /// So it need not be kept, and leads back to its delivery.
+    pub const fn of(delivery: DeliveryId, number: u32) -> Self {
+        let number = if (number as u128) < NUMBER_BITS { number as u128 } else { NUMBER_BITS };
+        AttemptId(delivery.0 & !NUMBER_BITS | number)
+    }
+
+    pub const fn number(self) -> u32 {
+        (self.0 & NUMBER_BITS) as u32
+    }
+
+    /// The first and the last id that its delivery can have. No two of one process fit: their first 60 bits of time and
+    /// count differ.
+    pub const fn of_deliveries(self) -> (DeliveryId, DeliveryId) {
+        (DeliveryId(self.0 & !NUMBER_BITS), DeliveryId(self.0 | NUMBER_BITS))
+    }
+}
+
 fn parse(text: &str, prefix: &str) -> Option<u128> {
     let hex = text.strip_prefix(prefix)?;
     if hex.len() != 32 || !hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
@@ -221,6 +243,20 @@ mod tests {
         assert!(id.to_uppercase().parse::<DeliveryId>().is_err());
         assert!(id[..id.len() - 1].parse::<DeliveryId>().is_err());
         assert!("dlv_00000000000000000000000000000000".parse::<DeliveryId>().is_err());
+    }
+
+    #[test]
+    fn an_attempts_id_leads_to_its_delivery() {
+        let delivery = DeliveryId::from(Mint::default().mint(Timestamp::from_millis(1), &SystemEntropy));
+        for number in [1, 2, 1_000_000] {
+            let id = AttemptId::of(delivery, number);
+            assert_eq!(id.to_string().parse::<AttemptId>(), Ok(id));
+            let (first, last) = id.of_deliveries();
+            assert!(first <= delivery && delivery <= last);
+            assert_eq!(id.number(), number);
+        }
+        assert!(AttemptId::of(delivery, 1) < AttemptId::of(delivery, 2));
+        assert_eq!(AttemptId::of(delivery, u32::MAX).number(), 0xf_ffff);
     }
 
     #[test]

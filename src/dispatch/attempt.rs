@@ -70,7 +70,7 @@ impl Report {
 /// Makes the attempt and settles it. The slot goes back when this ends.
 pub(super) async fn run(crew: Arc<Crew>, stop: Stop, claimed: Claimed) {
     let started = crew.clock.now();
-    let Some(target) = crew.targets.endpoint(claimed.endpoint) else {
+    let Some(target) = crew.targets.endpoint(claimed.lease.endpoint) else {
         // No longer declared: kept, and looked at again when it is.
         let report = Report::unsent(Outcome::Released(Reason::word("endpoint_removed")), PluginUse::default());
         return settle(&crew, &claimed, &Terms::default(), started, report).await;
@@ -84,7 +84,7 @@ fn held_back(crew: &Crew, stop: &Stop, claimed: &Claimed) -> Option<Outcome> {
     if stop.drain.is_cancelled() {
         return Some(Outcome::Released(Reason::SHUTDOWN));
     }
-    let open = crew.slots.is_open(claimed.endpoint, crew.clock.now());
+    let open = crew.slots.is_open(claimed.lease.endpoint, crew.clock.now());
     (!open).then_some(Outcome::Released(Reason::ENDPOINT_PAUSED))
 }
 
@@ -93,7 +93,7 @@ async fn report(crew: &Crew, stop: &Stop, claimed: &Claimed, target: &Target) ->
     if let Some(outcome) = held_back(crew, stop, claimed) {
         return unsent(outcome);
     }
-    if may_start(&claimed.history, &target.terms, crew.clock.now()).is_some() {
+    if may_start(&claimed.lease.history, &target.terms, crew.clock.now()).is_some() {
         return unsent(Outcome::Released(Reason::EXPIRED));
     }
     match &target.advice {
@@ -130,7 +130,7 @@ async fn advised(crew: &Crew, stop: &Stop, claimed: &Claimed, target: &Target, m
     if let Some(outcome) = held_back(crew, stop, claimed) {
         return Report::unsent(outcome, adviser.used);
     }
-    if may_start(&claimed.history, &target.terms, crew.clock.now()).is_some() {
+    if may_start(&claimed.lease.history, &target.terms, crew.clock.now()).is_some() {
         return Report::unsent(Outcome::Released(Reason::EXPIRED), adviser.used);
     }
     send(crew, stop, claimed, target, draft, Some(adviser)).await
@@ -201,7 +201,7 @@ async fn send(
     let Draft { url, method, headers, body, record } = draft;
     let headers = headers::outbound(claimed, target, headers, &body, crew.clock.now());
     let outbound = Outbound {
-        pool: claimed.endpoint.0,
+        pool: claimed.lease.endpoint.0,
         url,
         method,
         headers,
@@ -354,7 +354,7 @@ impl<'a> Adviser<'a> {
             event_id: event.id.to_string(),
             event_type: &event.event_type,
             endpoint_id: target.name.to_string(),
-            number: claimed.number,
+            number: claimed.lease.number,
             idempotency_key: &claimed.idempotency_key,
             now: crew.clock.now(),
             attributes,
@@ -400,7 +400,7 @@ impl<'a> Adviser<'a> {
 /// Decides, and writes it down until it is written or the lease is lost.
 async fn settle(crew: &Crew, claimed: &Claimed, terms: &Terms, started: Timestamp, report: Report) {
     let now = crew.clock.now();
-    let decision = decision(&report.outcome, &claimed.history, terms, now, crew.entropy.next_u64());
+    let decision = decision(&report.outcome, &claimed.lease.history, terms, now, crew.entropy.next_u64());
     let settlement =
         Settlement { lease: claimed.lease, record: record(report, &decision, now.since(started)), decision, now };
     crew.tally.count(&settlement, claimed.event.accepted_at);

@@ -52,7 +52,7 @@ pub(super) fn outbound(
     if let Ok(value) = HeaderValue::try_from(event.id.to_string()) {
         headers.insert(EVENT, value);
     }
-    headers.insert(ATTEMPT, claimed.number.into());
+    headers.insert(ATTEMPT, claimed.lease.number.into());
     headers.insert(SEQUENCE, claimed.sequence.into());
     headers.insert(USER_AGENT, AGENT);
     headers

@@ -4,7 +4,7 @@ use super::Crew;
 use super::attempt::{decision, words, write_down};
 use crate::clock::Timestamp;
 use crate::delivery::{DecidedBy, Outcome, Reason, Terms};
-use crate::ledger::{AttemptRecord, Interrupted, LedgerError, Settlement};
+use crate::ledger::{AttemptRecord, Lease, LedgerError, Settlement};
 use futures_util::StreamExt as _;
 
 /// Leases taken over at once.
@@ -62,19 +62,19 @@ pub(super) async fn expire_aged(crew: &Crew) -> Result<(), LedgerError> {
     }
 }
 
-async fn settle_all(crew: &Crew, batch: &[Interrupted], outcome: &Outcome, detail: &str) {
-    let settlements = batch.iter().map(|over| settlement(crew, over, outcome, detail));
+async fn settle_all(crew: &Crew, batch: &[Lease], outcome: &Outcome, detail: &str) {
+    let settlements = batch.iter().map(|lease| settlement(crew, *lease, outcome, detail));
     futures_util::stream::iter(settlements)
         .for_each_concurrent(BATCH_MAX, |settlement| write_down(crew, settlement))
         .await;
 }
 
-fn settlement(crew: &Crew, interrupted: &Interrupted, outcome: &Outcome, detail: &str) -> Settlement {
+fn settlement(crew: &Crew, lease: Lease, outcome: &Outcome, detail: &str) -> Settlement {
     let now = crew.clock.now();
-    let target = crew.targets.endpoint(interrupted.endpoint);
+    let target = crew.targets.endpoint(lease.endpoint);
     let unknown = Terms::default();
     let terms = target.as_ref().map_or(&unknown, |target| &target.terms);
-    let decision = decision(outcome, &interrupted.history, terms, now, crew.entropy.next_u64());
+    let decision = decision(outcome, &lease.history, terms, now, crew.entropy.next_u64());
     let (verdict, reason) = words(outcome, &decision.disposition);
     let record = AttemptRecord {
         outcome: outcome.as_str(),
@@ -82,7 +82,7 @@ fn settlement(crew: &Crew, interrupted: &Interrupted, outcome: &Outcome, detail:
         verdict,
         reason,
         decided_by: DecidedBy::Host,
-        duration: now.since(interrupted.started_at),
+        duration: now.since(lease.started_at),
         ambiguous: outcome.is_ambiguous(),
         plugin_version: None,
         plugin_took: None,
@@ -92,7 +92,7 @@ fn settlement(crew: &Crew, interrupted: &Interrupted, outcome: &Outcome, detail:
         response: None,
         detail: Some(detail.to_owned()),
     };
-    let settlement = Settlement { lease: interrupted.lease, record, decision, now };
+    let settlement = Settlement { lease, record, decision, now };
     crew.tally.unmade(&settlement);
     settlement
 }

@@ -125,7 +125,7 @@ async fn round(
     let claims = crew.ledger.claim(slots, now).await?;
     let mut got: HashMap<EndpointKey, usize> = HashMap::new();
     for claimed in claims.started {
-        *got.entry(claimed.endpoint).or_default() += 1;
+        *got.entry(claimed.lease.endpoint).or_default() += 1;
         attempts.spawn(attempt::run(Arc::clone(crew), stop.clone(), claimed));
     }
     let mut more = false;

@@ -37,16 +37,11 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Takes over leases that ended by `expired_by` (`Timestamp::MAX`: every one, as at the start of the only
     /// process), at most `limit`, under a new token. What becomes of them is for the caller to decide and settle.
-    async fn rescue(
-        &self,
-        expired_by: Timestamp,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<Interrupted>, LedgerError>;
+    async fn rescue(&self, expired_by: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError>;
 
     /// Pending deliveries whose event expired after `after` and by `now`, leased so that their end can be settled: also
     /// those behind a closed endpoint, which no claim reaches. At most `limit`; fewer means that there are no more.
-    async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Interrupted>, LedgerError>;
+    async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError>;
 
     /// Pending deliveries of these endpoints whose generation began by the time beside each, leased so that their end can
     /// be settled: for closed endpoints, which no claim reaches. At most `limit`; fewer means that there are no more.
@@ -55,7 +50,7 @@ pub trait Queue: Send + Sync + 'static {
         began_by: Vec<(EndpointKey, Timestamp)>,
         limit: usize,
         now: Timestamp,
-    ) -> Result<Vec<Interrupted>, LedgerError>;
+    ) -> Result<Vec<Lease>, LedgerError>;
 
     /// Puts right what a wall clock that was set has moved away: every lease that is held ends at `leases_until`, and
     /// no pending delivery of these endpoints stays due later than the wait beside it from `now` on, or, where it was
@@ -154,13 +149,27 @@ pub enum Accepted {
     KeyReused(EventId),
 }
 
-/// The right to settle one attempt. The token fences whoever comes late.
+/// The right to settle one attempt, with what the ledger knew when it was given. The token fences whoever comes late:
+/// while it holds, none of this changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
     pub tenant: TenantKey,
     pub delivery: DeliveryId,
+    pub endpoint: EndpointKey,
     pub token: u64,
     pub until: Timestamp,
+    pub generation: u32,
+    pub revision: u32,
+    /// The attempt's, gapless over all attempts of the delivery, from 1.
+    pub number: u32,
+    pub started_at: Timestamp,
+    pub history: History,
+}
+
+impl Lease {
+    pub fn attempt(&self) -> AttemptId {
+        AttemptId::of(self.delivery, self.number)
+    }
 }
 
 /// What a claim gave.
@@ -175,19 +184,10 @@ pub struct Claims {
 #[derive(Debug)]
 pub struct Claimed {
     pub lease: Lease,
-    pub attempt: AttemptId,
-    /// Gapless over all attempts of the delivery, from 1.
-    pub number: u32,
-    pub started_at: Timestamp,
-    pub tenant: TenantKey,
-    pub endpoint: EndpointKey,
-    pub generation: u32,
-    pub revision: u32,
     /// Rises per endpoint in the order of acceptance.
     pub sequence: u64,
     /// Frozen when the delivery was made.
     pub idempotency_key: Arc<str>,
-    pub history: History,
     pub event: EventContent,
     /// Given back when this is dropped.
     pub slot: Slot,
@@ -204,15 +204,6 @@ pub struct EventContent {
     pub body: Bytes,
     pub key: Option<String>,
     pub accepted_at: Timestamp,
-}
-
-/// An attempt that is over without having been made to its end: its maker is gone, or its time is.
-#[derive(Clone, Debug)]
-pub struct Interrupted {
-    pub lease: Lease,
-    pub started_at: Timestamp,
-    pub endpoint: EndpointKey,
-    pub history: History,
 }
 
 /// One attempt's end.

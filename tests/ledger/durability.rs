@@ -27,12 +27,12 @@ async fn nothing_is_lost_by_a_crash() {
     let gauges = after.ledger.gauges();
     assert_eq!((gauges.pending, gauges.in_flight, gauges.dead), (before.pending, before.in_flight, before.dead));
     let taken = after.ledger.rescue(Timestamp::MAX, 10, after.now()).await.unwrap();
-    assert_eq!(taken.iter().map(|t| t.lease.delivery).collect::<Vec<_>>(), [born.lease.delivery]);
+    assert_eq!(taken.iter().map(|t| t.delivery).collect::<Vec<_>>(), [born.lease.delivery]);
     assert_eq!(after.settle(born.lease, delivered()).await, Settled::LeaseLost);
-    let settled = after.settle_as(taken[0].lease, record("interrupted", None), retry(after.now())).await;
+    let settled = after.settle_as(taken[0], record("interrupted", None), retry(after.now())).await;
     assert_eq!(settled, Settled::Stored);
     let again = after.claim("billing", 1).await.remove(0);
-    assert_eq!((again.lease.delivery, again.number), (born.lease.delivery, 2));
+    assert_eq!((again.lease.delivery, again.lease.number), (born.lease.delivery, 2));
     assert_eq!(after.claim("crm", 1).await[0].lease.delivery, waiting[0]);
 }
 
@@ -124,7 +124,7 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
     drop(raw);
     let bench = Bench::open(settings(&path), dir, START).await;
     let outlived = bench.ledger.outlived(vec![(endpoint, START)], 9, START).await.unwrap();
-    assert_eq!(outlived.iter().map(|o| o.lease.delivery).collect::<Vec<_>>(), [born.lease.delivery]);
+    assert_eq!(outlived.iter().map(|o| o.delivery).collect::<Vec<_>>(), [born.lease.delivery]);
 }
 
 #[tokio::test]
@@ -273,7 +273,7 @@ async fn a_damaged_table_is_found_in_the_background_and_stops_everything() {
     }
     let root: u32 = bench
         .raw()
-        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'attempt_id'", [], |row| row.get(0))
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'attempt'", [], |row| row.get(0))
         .unwrap();
     bench.ledger.close().await.unwrap();
     let (path, dir) = (bench.path.clone(), Arc::clone(&bench.dir));

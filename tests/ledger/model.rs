@@ -73,7 +73,7 @@ impl Model {
 
     fn take(&mut self, claimed: Claimed) {
         let id = claimed.lease.delivery;
-        let (number, generation, history) = (claimed.number, claimed.generation, claimed.history);
+        let (number, generation, history) = (claimed.lease.number, claimed.lease.generation, claimed.lease.history);
         let until = claimed.lease.until;
         let row = self.row(id);
         row.state = DeliveryState::InFlight;
@@ -180,12 +180,12 @@ impl Model {
                     .map(|(id, _)| *id)
                     .collect();
                 let taken = self.bench.ledger.rescue(by, 1_000, now).await.unwrap();
-                let mut got: Vec<_> = taken.iter().map(|t| t.lease.delivery).collect();
+                let mut got: Vec<_> = taken.iter().map(|t| t.delivery).collect();
                 got.sort();
                 assert_eq!(got, expected);
                 for one in taken {
-                    self.row(one.lease.delivery).due = one.lease.until;
-                    self.held.push((one.lease, None));
+                    self.row(one.delivery).due = one.until;
+                    self.held.push((one, None));
                 }
             }
             Step::Redrive { which } => {

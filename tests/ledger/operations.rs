@@ -39,8 +39,8 @@ async fn a_redrive_is_the_next_generation_of_the_same_delivery() {
     let again = bench.ledger.redrive(redrive(&bench, id), bench.now()).await.unwrap();
     assert_eq!(again, Redriven::NotDead(DeliveryState::Pending), "twice is once");
     let claimed = bench.claim("billing", 1).await.remove(0);
-    assert_eq!((claimed.lease.delivery, claimed.number, claimed.generation), (id, 2, 2));
-    assert_eq!((claimed.history.counted, claimed.history.began_at), (1, bench.now()));
+    assert_eq!((claimed.lease.delivery, claimed.lease.number, claimed.lease.generation), (id, 2, 2));
+    assert_eq!((claimed.lease.history.counted, claimed.lease.history.began_at), (1, bench.now()));
     bench.settle(claimed.lease, delivered()).await;
     let detail = bench.detail(id).await;
     assert_eq!(detail.attempts.iter().map(|a| (a.number, a.generation)).collect::<Vec<_>>(), [(1, 1), (2, 2)]);
@@ -109,7 +109,7 @@ async fn a_corrected_payload_is_the_next_revision() {
         let bench_after = bench.restart().await;
         bench = bench_after;
         let claimed = bench.claim("billing", 1).await.remove(0);
-        assert_eq!((&claimed.event.body[..], claimed.revision), (body.as_bytes(), revision));
+        assert_eq!((&claimed.event.body[..], claimed.lease.revision), (body.as_bytes(), revision));
         assert_eq!(claimed.event.headers.len(), 1, "the headers stay");
         bench.settle(claimed.lease, dead("http_400")).await;
     }
@@ -145,7 +145,7 @@ async fn what_has_expired_is_not_redriven() {
     let expiring = hookgate::verify::Publication { expires_at: Some(at), ..publication("t", None, "x") };
     bench.publish(expiring, &["+billing"]).await;
     let born = bench.births.try_recv().unwrap();
-    assert_eq!(born.history.expires_at, Some(at));
+    assert_eq!(born.lease.history.expires_at, Some(at));
     bench.settle(born.lease, dead("http_400")).await;
     bench.clock.advance(days(1));
     let id = born.lease.delivery;

@@ -128,8 +128,8 @@ async fn every_filter_of_the_delivery_log() {
         (DeliveryFilter { since: Some(middle), until: Some(bench.now()), ..none() }, vec![b_id]),
         (DeliveryFilter { q: Some(a_id.to_string()), ..none() }, vec![a_id]),
         (DeliveryFilter { q: Some(b.event.id.to_string()), ..none() }, vec![b_id]),
-        (DeliveryFilter { q: Some(b.attempt.to_string()), ..none() }, vec![b_id]),
-        (DeliveryFilter { q: Some(c.attempt.to_string()), ..none() }, vec![c_id]),
+        (DeliveryFilter { q: Some(b.lease.attempt().to_string()), ..none() }, vec![b_id]),
+        (DeliveryFilter { q: Some(c.lease.attempt().to_string()), ..none() }, vec![c_id]),
         (DeliveryFilter { q: Some("inv-7".into()), ..none() }, vec![a_id]),
         (DeliveryFilter { q: Some("sms-9".into()), ..none() }, vec![a_id]),
         (DeliveryFilter { q: Some("sms".into()), ..none() }, vec![]),
@@ -221,7 +221,7 @@ async fn endpoint_counts() {
     assert_eq!(states.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["audit", "billing", "crm"]);
     let crm = &states[2];
     assert_eq!((crm.pending, crm.available, crm.in_flight, crm.dead), (2, 1, 1, 1));
-    assert_eq!((crm.oldest_pending_at, crm.key, crm.host.as_str()), (Some(oldest), held.endpoint, "crm.example"));
+    assert_eq!((crm.oldest_pending_at, crm.key, crm.host.as_str()), (Some(oldest), held.lease.endpoint, "crm.example"));
     assert_eq!((states[0].pending, states[0].oldest_pending_at), (0, None));
     assert_eq!(bench.ledger.endpoints(TenantKey(999), bench.now()).await.unwrap().len(), 0);
 }

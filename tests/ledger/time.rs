@@ -112,7 +112,7 @@ async fn leases_begin_again() {
     reanchor(&bench, &[]).await;
     let over = bench.clock.advance(LEASE);
     let taken = bench.ledger.rescue(over, 9, over).await.unwrap();
-    assert_eq!(taken.iter().map(|t| t.lease.delivery).collect::<Vec<_>>(), [held[1].lease.delivery]);
+    assert_eq!(taken.iter().map(|t| t.delivery).collect::<Vec<_>>(), [held[1].lease.delivery]);
 }
 
 #[tokio::test]

@@ -114,11 +114,11 @@ impl Queue for FakeLedger {
         Ok(Settled::LeaseLost)
     }
 
-    async fn rescue(&self, _: Timestamp, _: usize, _: Timestamp) -> Result<Vec<Interrupted>, LedgerError> {
+    async fn rescue(&self, _: Timestamp, _: usize, _: Timestamp) -> Result<Vec<Lease>, LedgerError> {
         Ok(Vec::new())
     }
 
-    async fn overdue(&self, _: Timestamp, _: usize, _: Timestamp) -> Result<Vec<Interrupted>, LedgerError> {
+    async fn overdue(&self, _: Timestamp, _: usize, _: Timestamp) -> Result<Vec<Lease>, LedgerError> {
         Ok(Vec::new())
     }
 
@@ -127,7 +127,7 @@ impl Queue for FakeLedger {
         _: Vec<(EndpointKey, Timestamp)>,
         _: usize,
         _: Timestamp,
-    ) -> Result<Vec<Interrupted>, LedgerError> {
+    ) -> Result<Vec<Lease>, LedgerError> {
         Ok(Vec::new())
     }
 

@@ -5,7 +5,7 @@ use super::fault::Fault;
 use super::shared::Shared;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
-use crate::delivery::{AttemptId, DeliveryId, EventId, History};
+use crate::delivery::{DeliveryId, EventId, History};
 use crate::ledger::{Accepted, Claimed, EndpointKey, EventContent, Lease, LedgerError, Slot, SourceKey, TenantKey};
 use crate::verify::{Dedup, Event, Verified};
 use smallvec::SmallVec;
@@ -26,8 +26,8 @@ pub(super) struct AcceptEvent {
 pub(super) struct Arriving {
     pub id: DeliveryId,
     pub endpoint: EndpointKey,
-    /// A slot, and the attempt that starts in it.
-    pub start: Option<(Slot, AttemptId)>,
+    /// Where its first attempt starts.
+    pub slot: Option<Slot>,
     /// Set when applied: its place in the endpoint's sequence, and the end of its lease if it has one.
     pub sequence: u64,
     pub leased_until: Option<Timestamp>,
@@ -85,18 +85,16 @@ impl Verb for AcceptEvent {
             self.last.to_bytes(),
         ])?;
         if let Some(dedup) = &event.dedup {
-            let until = self.now.plus(dedup.window);
-            for digest in [Some(dedup.digest), dedup.content].into_iter().flatten() {
-                w.remember(digest, self.id, &event.body_digest, self.now, until)?;
-            }
+            w.remember(dedup, self.id, &event.body_digest, self.now)?;
         }
         let later = event.deliver_at.filter(|at| *at > self.now);
         for arriving in &mut self.deliveries {
             let key = arriving.endpoint;
             let open = later.is_none() && w.is_open(key, self.now);
             arriving.sequence = w.next_sequence(key);
-            let start = arriving.start.as_ref().filter(|_| open);
-            arriving.leased_until = start.map(|(slot, _)| self.now.plus(slot.lease_for()));
+            let slot = arriving.slot.as_ref().filter(|_| open);
+            arriving.leased_until = slot.map(|slot| self.now.plus(slot.lease_for()));
+            let starts = arriving.leased_until.is_some();
             let due = arriving.leased_until.or(later).unwrap_or(self.now);
             w.sql.insert_delivery.execute(rusqlite::params![
                 tenant,
@@ -105,14 +103,12 @@ impl Verb for AcceptEvent {
                 key.0,
                 w.endpoints.get(&key).map(|e| e.host),
                 int(arriving.sequence),
-                i64::from(start.is_some()),
-                i64::from(start.is_some()),
+                i64::from(starts),
                 now,
                 due.as_millis(),
-                start.map(|(_, attempt)| attempt.to_bytes()),
-                start.map(|_| now),
+                starts.then_some(now),
             ])?;
-            if start.is_some() {
+            if starts {
                 w.effects.in_flight += 1;
                 w.effects.starts += 1;
             } else {
@@ -144,19 +140,23 @@ impl Verb for AcceptEvent {
             accepted_at: self.now,
         };
         for arriving in self.deliveries {
-            let (Some((slot, attempt)), Some(until)) = (arriving.start, arriving.leased_until) else { continue };
-            let claimed = Claimed {
-                lease: Lease { tenant: self.tenant, delivery: arriving.id, token: FIRST_TOKEN, until },
-                attempt,
-                number: 1,
-                started_at: self.now,
+            let (Some(slot), Some(until)) = (arriving.slot, arriving.leased_until) else { continue };
+            let lease = Lease {
                 tenant: self.tenant,
+                delivery: arriving.id,
                 endpoint: arriving.endpoint,
+                token: FIRST_TOKEN,
+                until,
                 generation: 1,
                 revision: 1,
+                number: 1,
+                started_at: self.now,
+                history: History { counted: 1, interrupted_before: 0, began_at: self.now, expires_at },
+            };
+            let claimed = Claimed {
+                lease,
                 sequence: arriving.sequence,
                 idempotency_key: Arc::clone(&key),
-                history: History { counted: 1, interrupted_before: 0, began_at: self.now, expires_at },
                 event: content.clone(),
                 slot,
             };

@@ -45,10 +45,10 @@ fn step(
         "SELECT d.tenant, d.id, d.due_at, \
          CASE WHEN d.attempts = 0 THEN e.deliver_at - e.accepted_at \
          ELSE a.next_at - a.started_at - a.duration_ms END \
-         FROM delivery d INDEXED BY delivery_due \
+         FROM delivery d INDEXED BY delivery_live \
          LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
          LEFT JOIN attempt a ON a.tenant = d.tenant AND a.delivery = d.id AND a.number = d.attempts \
-         WHERE d.state = 0 AND d.endpoint = ?1 AND (d.due_at, d.tenant, d.id) > (?2, ?3, ?4) \
+         WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at IS NOT NULL AND (d.due_at, d.tenant, d.id) > (?2, ?3, ?4) \
          ORDER BY d.due_at, d.tenant, d.id LIMIT ?5",
     )?;
     let limit = int(BATCH_ROWS_MAX as u64);
@@ -101,7 +101,7 @@ impl Verb for RenewLeases {
     type Done = bool;
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<bool, Fault> {
-        let find = "SELECT tenant, id FROM delivery INDEXED BY delivery_leased WHERE state = 1 AND due_at <> ? LIMIT ?";
+        let find = "SELECT tenant, id FROM delivery INDEXED BY delivery_live WHERE state = 1 AND due_at <> ? LIMIT ?";
         let mut find = w.connection.prepare_cached(find)?;
         let until = self.until.as_millis();
         let found = find.query_map((until, int(BATCH_ROWS_MAX as u64)), |row| Ok((row.get(0)?, row.get(1)?)))?;

@@ -6,8 +6,8 @@ use super::keyring::Place;
 use super::shared::Shared;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
-use crate::delivery::{AttemptId, DeliveryId, EndpointStatus, EventId, History};
-use crate::ledger::{EndpointKey, Interrupted, Lease, Slot, SourceKey, TenantKey};
+use crate::delivery::{DeliveryId, EndpointStatus, EventId, History};
+use crate::ledger::{EndpointKey, Lease, Slot, SourceKey, TenantKey};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,14 +25,7 @@ pub(super) struct ClaimDue {
 /// A delivery that was leased; its content is yet to be read.
 pub(super) struct Leased {
     pub lease: Lease,
-    pub attempt: AttemptId,
-    pub number: u32,
-    pub started_at: Timestamp,
-    pub endpoint: EndpointKey,
-    pub generation: u32,
-    pub revision: u32,
     pub sequence: u64,
-    pub history: History,
     pub event: EventId,
     pub origin: u32,
     pub slot: Option<Slot>,
@@ -54,7 +47,10 @@ pub(super) struct EventHead {
 impl Leased {
     /// Under which place the content was sealed.
     pub(super) fn place<'a>(&self, event: &'a [u8; 16], delivery: &'a [u8; 16]) -> Place<'a> {
-        if self.revision == 1 { Place::EventContent(event) } else { Place::RevisionContent(delivery, self.revision) }
+        match self.lease.revision {
+            1 => Place::EventContent(event),
+            revision => Place::RevisionContent(delivery, revision),
+        }
     }
 }
 
@@ -93,7 +89,8 @@ impl Verb for ClaimDue {
                 let before = all.len();
                 due_rows(w, endpoint, slots, self.now, &mut all)?;
                 for (at, leased) in all[before..].iter_mut().enumerate() {
-                    start(w, leased, lease_for, self.now)?;
+                    leased.lease.until = self.now.plus(lease_for);
+                    w.begin(&leased.lease)?;
                     self.used.push(from + at);
                 }
             } else {
@@ -150,27 +147,25 @@ fn due_rows(
                 },
             }),
         };
-        let counted: u32 = row.get(8)?;
         into.push(Leased {
             lease: Lease {
                 tenant: TenantKey(row.get(0)?),
                 delivery: DeliveryId::from_bytes(row.get(1)?),
+                endpoint,
                 token: count(row.get(11)?) + 1,
                 until: now,
+                generation: row.get(5)?,
+                revision: row.get(6)?,
+                number: row.get::<_, u32>(7)?.saturating_add(1),
+                started_at: now,
+                history: History {
+                    counted: row.get::<_, u32>(8)?.saturating_add(1),
+                    interrupted_before: row.get(9)?,
+                    began_at: time(row, 10)?,
+                    expires_at: time_opt(row, 18)?,
+                },
             },
-            attempt: AttemptId::from_u128(0),
-            number: row.get::<_, u32>(7)?.saturating_add(1),
-            started_at: now,
-            endpoint,
-            generation: row.get(5)?,
-            revision: row.get(6)?,
             sequence: count(row.get(4)?),
-            history: History {
-                counted: counted.saturating_add(1),
-                interrupted_before: row.get(9)?,
-                began_at: time(row, 10)?,
-                expires_at: time_opt(row, 18)?,
-            },
             event: EventId::from_bytes(row.get(2)?),
             origin: row.get(3)?,
             slot: None,
@@ -180,29 +175,23 @@ fn due_rows(
     Ok(())
 }
 
-fn start(w: &mut Writer<'_>, leased: &mut Leased, lease_for: Duration, now: Timestamp) -> Result<(), Fault> {
-    leased.attempt = w.shared.mint.mint(now, &*w.shared.entropy).into();
-    leased.lease.until = now.plus(lease_for);
-    w.begin(&leased.lease, leased.number, leased.attempt, now)
-}
-
-/// A row of `expired`, `overdue` or `OUTLIVED`, under the next token. Their columns are the same but for the one at 7.
-fn taken(row: &rusqlite::Row<'_>, until: Timestamp, started_at: Timestamp) -> Result<Interrupted, Fault> {
-    let counted: u32 = row.get(3)?;
-    Ok(Interrupted {
-        lease: Lease {
-            tenant: TenantKey(row.get(0)?),
-            delivery: DeliveryId::from_bytes(row.get(1)?),
-            token: count(row.get(6)?) + 1,
-            until,
-        },
-        started_at,
+/// A row of `expired`, `overdue` or [`OUTLIVED`], under the next token. Their columns are the same.
+fn taken(row: &rusqlite::Row<'_>, until: Timestamp) -> Result<Lease, Fault> {
+    Ok(Lease {
+        tenant: TenantKey(row.get(0)?),
+        delivery: DeliveryId::from_bytes(row.get(1)?),
         endpoint: EndpointKey(row.get(2)?),
+        token: count(row.get(6)?) + 1,
+        until,
+        generation: row.get(7)?,
+        revision: row.get(8)?,
+        number: row.get(9)?,
+        started_at: time(row, 10)?,
         history: History {
-            counted: counted.saturating_add(1),
+            counted: row.get::<_, u32>(3)?.saturating_add(1),
             interrupted_before: row.get(4)?,
             began_at: time(row, 5)?,
-            expires_at: time_opt(row, 8)?,
+            expires_at: time_opt(row, 11)?,
         },
     })
 }
@@ -215,19 +204,18 @@ pub(super) struct Rescue {
 }
 
 impl Verb for Rescue {
-    type Done = Vec<Interrupted>;
+    type Done = Vec<Lease>;
 
-    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Interrupted>, Fault> {
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Lease>, Fault> {
         let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
         let until = self.now.plus(RESCUE_LEASE);
         let mut all = Vec::new();
         let mut rows = w.sql.expired.query((self.expired_by.as_millis(), limit))?;
         while let Some(row) = rows.next()? {
-            all.push(taken(row, until, time(row, 7)?)?);
+            all.push(taken(row, until)?);
         }
         drop(rows);
-        for taken in &all {
-            let lease = &taken.lease;
+        for lease in &all {
             let token = super::codec::int(lease.token);
             w.sql.take_over.execute((lease.tenant.0, lease.delivery.to_bytes(), token, until.as_millis()))?;
         }
@@ -243,14 +231,15 @@ pub(super) struct Overdue {
 }
 
 impl Verb for Overdue {
-    type Done = Vec<Interrupted>;
+    type Done = Vec<Lease>;
 
-    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Interrupted>, Fault> {
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Lease>, Fault> {
         let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
         let mut over = Vec::new();
         let rows = w.sql.overdue.query((self.after.as_millis(), self.now.as_millis(), limit))?;
         over_rows(rows, self.now, &mut over)?;
-        begin_all(w, over, self.now)
+        begin_all(w, &mut over, self.now)?;
+        Ok(over)
     }
 }
 
@@ -262,58 +251,58 @@ pub(super) struct Outlived {
 }
 
 /// What is due that long was there that long; the others are those that are due later than they began.
-const OUTLIVED: &str = "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.attempts, \
-    e.expires_at FROM delivery d INDEXED BY delivery_due LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+const OUTLIVED: &str = "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, \
+    d.generation, d.revision, d.attempts, d.began_at, e.expires_at \
+    FROM delivery d INDEXED BY delivery_live LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
     WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at <= ?2 \
     UNION ALL \
-    SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.attempts, e.expires_at \
+    SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, \
+    d.generation, d.revision, d.attempts, d.began_at, e.expires_at \
     FROM delivery d INDEXED BY delivery_age LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
     WHERE d.state = 0 AND d.due_at > d.began_at AND d.endpoint = ?1 AND d.began_at <= ?2 AND d.due_at > ?2 LIMIT ?3";
 
 impl Verb for Outlived {
-    type Done = Vec<Interrupted>;
+    type Done = Vec<Lease>;
 
-    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Interrupted>, Fault> {
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Lease>, Fault> {
         let mut over = Vec::new();
         let mut outlived = w.connection.prepare_cached(OUTLIVED)?;
         for (endpoint, began_by) in &self.began_by {
             let limit = i64::try_from(self.limit.saturating_sub(over.len())).unwrap_or(i64::MAX);
             over_rows(outlived.query((endpoint.0, began_by.as_millis(), limit))?, self.now, &mut over)?;
         }
-        begin_all(w, over, self.now)
+        begin_all(w, &mut over, self.now)?;
+        Ok(over)
     }
 }
 
-/// Work whose time is over, with the number of the attempt that says so.
-type Over = (Interrupted, u32);
-
-fn over_rows(mut rows: rusqlite::Rows<'_>, now: Timestamp, into: &mut Vec<Over>) -> Result<(), Fault> {
+fn over_rows(mut rows: rusqlite::Rows<'_>, now: Timestamp, into: &mut Vec<Lease>) -> Result<(), Fault> {
     while let Some(row) = rows.next()? {
-        let number = row.get::<_, u32>(7)?.saturating_add(1);
-        into.push((taken(row, now.plus(RESCUE_LEASE), now)?, number));
+        into.push(taken(row, now.plus(RESCUE_LEASE))?);
     }
     Ok(())
 }
 
-fn begin_all(w: &mut Writer<'_>, over: Vec<Over>, now: Timestamp) -> Result<Vec<Interrupted>, Fault> {
-    for (taken, number) in &over {
-        let attempt: AttemptId = w.shared.mint.mint(now, &*w.shared.entropy).into();
-        w.begin(&taken.lease, *number, attempt, now)?;
+/// Each gets the attempt that says that its time is over.
+fn begin_all(w: &mut Writer<'_>, over: &mut [Lease], now: Timestamp) -> Result<(), Fault> {
+    for lease in over {
+        lease.number = lease.number.saturating_add(1);
+        lease.started_at = now;
+        w.begin(lease)?;
     }
-    Ok(over.into_iter().map(|(taken, _)| taken).collect())
+    Ok(())
 }
 
 impl Writer<'_> {
     /// Pending work is under way from here on.
-    fn begin(&mut self, lease: &Lease, number: u32, attempt: AttemptId, now: Timestamp) -> Result<(), Fault> {
+    fn begin(&mut self, lease: &Lease) -> Result<(), Fault> {
         self.sql.start.execute((
             lease.tenant.0,
             lease.delivery.to_bytes(),
             lease.until.as_millis(),
             super::codec::int(lease.token),
-            number,
-            attempt.to_bytes(),
-            now.as_millis(),
+            lease.number,
+            lease.started_at.as_millis(),
         ))?;
         self.effects.pending -= 1;
         self.effects.in_flight += 1;

@@ -144,7 +144,7 @@ fn declare_endpoint(
         host,
         status: EndpointStatus::Enabled,
         sequence: 0,
-        stale: false,
+        reserved: 0,
     });
     memory.host = host;
     let status = memory.status.clone();
@@ -164,7 +164,7 @@ pub(super) fn load_endpoints(connection: &Connection) -> Result<HashMap<Endpoint
             host: row.get(2)?,
             status: status_of(row.get(3)?, row.get(4)?, row.get(5)?),
             sequence: count(row.get(6)?),
-            stale: false,
+            reserved: count(row.get(6)?),
         };
         all.insert(EndpointKey(row.get(0)?), memory);
     }

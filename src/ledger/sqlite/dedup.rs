@@ -77,11 +77,14 @@ enum Merge {
 
 impl Dedup {
     pub(super) fn load(connection: &Connection, in_memory_max: usize) -> Result<Self, Fault> {
-        let mut statement = connection.prepare("SELECT seq, digest FROM dedup_recent ORDER BY seq")?;
+        let mut statement = connection.prepare("SELECT seq, digest, content FROM dedup_recent ORDER BY seq")?;
         let mut rows = statement.query([])?;
         let mut recent = HashMap::new();
         while let Some(row) = rows.next()? {
-            recent.insert(row.get(1)?, row.get(0)?);
+            // Where a key came again after its window, the later row has the word.
+            let (seq, digest, content): (i64, Digest, Option<Digest>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            recent.insert(digest, seq);
+            recent.extend(content.map(|content| (content, seq)));
         }
         let cold = connection.query_row("SELECT EXISTS (SELECT 1 FROM dedup_cold)", [], |row| row.get(0))?;
         let filter = if cold { None } else { Some(Arc::new(Filter::for_rows(0, true))) };
@@ -127,25 +130,24 @@ impl Writer<'_> {
         Ok(found.filter(|(_, until)| now < *until || !self.shared.clock.is_settled()).map(|(earlier, _)| earlier))
     }
 
-    /// Remembers an event under its digest. What was there before has run out.
+    /// Remembers an event under its digests. What was there before has run out.
     pub(super) fn remember(
         &mut self,
-        digest: Digest,
+        key: &crate::verify::Dedup,
         event: EventId,
         body_digest: &Digest,
         accepted_at: Timestamp,
-        until: Timestamp,
     ) -> Result<(), Fault> {
         let seq = self.next_dedup;
         self.next_dedup += 1;
-        self.sql.insert_recent.execute((seq, digest, event.to_bytes(), body_digest, until.as_millis()))?;
-        let before = self.dedup.recent.insert(digest, seq);
-        self.undo.push(Undo::Dedup(digest, before));
-        if let Some(old) = before {
-            self.sql.delete_recent.execute([old])?;
+        let until = accepted_at.plus(key.window).as_millis();
+        self.sql.insert_recent.execute((seq, key.digest, key.content, event.to_bytes(), body_digest, until))?;
+        for digest in [Some(key.digest), key.content].into_iter().flatten() {
+            let before = self.dedup.recent.insert(digest, seq);
+            self.undo.push(Undo::Dedup(digest, before));
+            self.dedup.fresh += 1;
         }
         self.dedup.now = accepted_at;
-        self.dedup.fresh += 1;
         Ok(())
     }
 
@@ -226,8 +228,11 @@ fn sort_aside(shared: &Shared, up_to: i64) -> Receiver<rusqlite::Result<Vec<Row>
     let work = move || {
         let read = || -> rusqlite::Result<Vec<Row>> {
             let connection = schema::connect_reader(&path, &settings)?;
-            let mut statement =
-                connection.prepare("SELECT digest, seq, event, body_digest, until FROM dedup_recent WHERE seq <= ?")?;
+            let mut statement = connection.prepare(
+                "SELECT digest, seq, event, body_digest, until FROM dedup_recent WHERE seq <= ?1 UNION ALL \
+                 SELECT content, seq, event, body_digest, until FROM dedup_recent \
+                 WHERE seq <= ?1 AND content IS NOT NULL",
+            )?;
             let rows = statement.query_map([up_to], |row| {
                 Ok(Row {
                     digest: row.get(0)?,

@@ -3,11 +3,11 @@
 //! data key, bound to the place where it stands, so that no row can be moved to another.
 
 use super::Fault;
+pub(super) use super::xchacha::Unsealable;
+use super::xchacha::{KEY_BYTES, NONCE_BYTES, TAG_BYTES, XChaCha20Poly1305};
 use crate::entropy::Entropy;
 use crate::ledger::{LedgerError, TenantKey};
 use crate::secret::Secret;
-use chacha20poly1305::aead::{AeadInOut, KeyInit};
-use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
 use hkdf::Hkdf;
 use sha2::Sha256;
 use smallvec::SmallVec;
@@ -20,9 +20,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use zeroize::Zeroizing;
 
 const PRODUCT: &[u8] = b"hookgate";
-const KEY_BYTES: usize = 32;
-const NONCE_BYTES: usize = 24;
-const TAG_BYTES: usize = 16;
 /// Which data key (4 bytes), then the nonce.
 const HEAD_BYTES: usize = 4 + NONCE_BYTES;
 /// The one data key a tenant has today; rotation adds others.
@@ -59,10 +56,6 @@ impl Place<'_> {
     }
 }
 
-/// Does not authenticate: another key, another place, or damage.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unsealable;
-
 /// One tenant's data key, ready for use.
 pub(super) struct TenantCipher {
     tenant: TenantKey,
@@ -95,8 +88,7 @@ impl TenantCipher {
         write(&mut out);
         let (_, text) = out.split_at_mut(HEAD_BYTES);
         let aad = self.bound_to(place, DATA_KEY);
-        let tag =
-            self.cipher.encrypt_inout_detached(&XNonce::from(nonce), &aad, text.into()).map_err(|_| Unsealable)?;
+        let tag = self.cipher.seal(&nonce, &aad, text)?;
         out.extend_from_slice(&tag);
         Ok(out)
     }
@@ -117,9 +109,7 @@ impl TenantCipher {
         }
         let mut plain = text.to_vec();
         let aad = self.bound_to(place, key);
-        self.cipher
-            .decrypt_inout_detached(&XNonce::from(nonce), &aad, plain.as_mut_slice().into(), &Tag::from(tag))
-            .map_err(|_| Unsealable)?;
+        self.cipher.open(&nonce, &aad, &mut plain, &tag)?;
         Ok(plain)
     }
 }
@@ -152,8 +142,7 @@ impl Keyring {
         derive.expand(b"key-encryption key id", &mut kek_id).map_err(|_| bad())?;
         let mut root = Zeroizing::new([0; KEY_BYTES]);
         derive.expand(b"keys for other purposes", root.as_mut_slice()).map_err(|_| bad())?;
-        let kek = XChaCha20Poly1305::new_from_slice(key.as_slice()).map_err(|_| bad())?;
-        Ok(Keyring { kek, kek_id, root, tenants: RwLock::default() })
+        Ok(Keyring { kek: XChaCha20Poly1305::new(key), kek_id, root, tenants: RwLock::default() })
     }
 
     /// 32 bytes for a purpose outside the ledger: the same from start to start, of no use for anything else.
@@ -205,8 +194,8 @@ impl Keyring {
     }
 
     fn cipher(tenant: TenantKey, key: &[u8]) -> Result<Arc<TenantCipher>, Unsealable> {
-        let cipher = XChaCha20Poly1305::new_from_slice(key).map_err(|_| Unsealable)?;
-        Ok(Arc::new(TenantCipher { tenant, cipher }))
+        let key = Zeroizing::new(key.try_into().map_err(|_| Unsealable)?);
+        Ok(Arc::new(TenantCipher { tenant, cipher: XChaCha20Poly1305::new(key) }))
     }
 
     fn wrapping_of(tenant: TenantKey, key: u32) -> Vec<u8> {
@@ -217,10 +206,7 @@ impl Keyring {
         let mut nonce = [0; NONCE_BYTES];
         entropy.fill(&mut nonce);
         let mut text = plain.to_vec();
-        let tag = self
-            .kek
-            .encrypt_inout_detached(&XNonce::from(nonce), aad, text.as_mut_slice().into())
-            .map_err(|_| Unsealable)?;
+        let tag = self.kek.seal(&nonce, aad, &mut text)?;
         Ok([&nonce[..], &text, &tag].concat())
     }
 
@@ -230,9 +216,7 @@ impl Keyring {
         let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| Unsealable)?;
         let tag: [u8; TAG_BYTES] = tag.try_into().map_err(|_| Unsealable)?;
         let mut plain = Zeroizing::new(text.to_vec());
-        self.kek
-            .decrypt_inout_detached(&XNonce::from(nonce), aad, plain.as_mut_slice().into(), &Tag::from(tag))
-            .map_err(|_| Unsealable)?;
+        self.kek.open(&nonce, aad, &mut plain, &tag)?;
         Ok(plain)
     }
 }

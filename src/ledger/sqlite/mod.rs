@@ -34,6 +34,7 @@ mod settle;
 mod shared;
 mod statements;
 mod writer;
+mod xchacha;
 
 use self::fault::Fault;
 use self::files::Files;

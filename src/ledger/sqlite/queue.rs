@@ -11,8 +11,8 @@ use super::{SqliteLedger, closed};
 use crate::clock::Timestamp;
 use crate::delivery::{DecidedBy, DeliveryId, Disposition, EventId, Name, PluginVersionId, Reason};
 use crate::ledger::{
-    Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, Directory, EndpointKey, EventContent, Interrupted,
-    Lease, LedgerError, Queue, Settled, Settlement, Slot, TenantKey,
+    Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, Directory, EndpointKey, EventContent, Lease,
+    LedgerError, NewDelivery, Queue, Settled, Settlement, Slot, TenantKey,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -48,8 +48,8 @@ impl Queue for SqliteLedger {
                 continue;
             }
             last = mint().into();
-            let start = new.slot.map(|slot| (slot, mint().into()));
-            deliveries.push(Arriving { id: last, endpoint: new.endpoint, start, sequence: 0, leased_until: None });
+            let NewDelivery { endpoint, slot } = new;
+            deliveries.push(Arriving { id: last, endpoint, slot, sequence: 0, leased_until: None });
         }
         let cipher = self.cipher(accept.tenant)?;
         let event = accept.event;
@@ -108,17 +108,9 @@ impl Queue for SqliteLedger {
             match (content, leased.slot) {
                 (Some(event), Some(slot)) => claimed.push(Claimed {
                     lease: leased.lease,
-                    attempt: leased.attempt,
-                    number: leased.number,
-                    started_at: leased.started_at,
-                    tenant: leased.lease.tenant,
-                    endpoint: leased.endpoint,
-                    generation: leased.generation,
-                    revision: leased.revision,
                     sequence: leased.sequence,
                     idempotency_key: super::claim::idempotency_key(event.key.as_deref(), event.id, leased.origin)
                         .into(),
-                    history: leased.history,
                     event,
                     slot,
                 }),
@@ -158,16 +150,11 @@ impl Queue for SqliteLedger {
         self.ask(SettleAttempt { settlement, detail }, 0).await
     }
 
-    async fn rescue(
-        &self,
-        expired_by: Timestamp,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<Interrupted>, LedgerError> {
+    async fn rescue(&self, expired_by: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError> {
         self.ask(Rescue { expired_by, limit: limit.min(1_000), now }, 0).await
     }
 
-    async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Interrupted>, LedgerError> {
+    async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError> {
         self.ask(Overdue { after, limit: limit.min(1_000), now }, 0).await
     }
 
@@ -176,7 +163,7 @@ impl Queue for SqliteLedger {
         began_by: Vec<(EndpointKey, Timestamp)>,
         limit: usize,
         now: Timestamp,
-    ) -> Result<Vec<Interrupted>, LedgerError> {
+    ) -> Result<Vec<Lease>, LedgerError> {
         self.ask(Outlived { began_by, limit: limit.min(1_000), now }, 0).await
     }
 
@@ -199,7 +186,8 @@ impl Queue for SqliteLedger {
             // One step into the index for each endpoint, however much waits behind it.
             let mut each = connection.prepare_cached("SELECT id FROM endpoint")?;
             let mut first = connection.prepare_cached(
-                "SELECT min(due_at) FROM delivery INDEXED BY delivery_due WHERE state = 0 AND endpoint = ?",
+                "SELECT min(due_at) FROM delivery INDEXED BY delivery_live \
+                 WHERE state = 0 AND endpoint = ? AND due_at IS NOT NULL",
             )?;
             let mut all = BTreeMap::new();
             let mut rows = each.query([])?;

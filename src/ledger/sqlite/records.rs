@@ -67,15 +67,15 @@ fn attempts(
     id: DeliveryId,
 ) -> Result<Vec<AttemptRow>, Fault> {
     let mut statement = connection.prepare_cached(
-        "SELECT id, number, generation, revision, started_at, duration_ms, outcome, status, verdict, reason, \
+        "SELECT token, number, generation, revision, started_at, duration_ms, outcome, status, verdict, reason, \
          decided_by, disposition, next_at, clamped_from_ms, ambiguous, plugin_version, plugin_us, log_dropped, \
-         detail, token FROM attempt WHERE tenant = ? AND delivery = ? ORDER BY number",
+         detail FROM attempt WHERE tenant = ? AND delivery = ? ORDER BY number",
     )?;
     let mut rows = statement.query((tenant.0, id.to_bytes()))?;
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
         let sealed: Option<Vec<u8>> = row.get(18)?;
-        let token = count(row.get(19)?);
+        let token = count(row.get(0)?);
         let opened = match sealed {
             None => Some(Detail::default()),
             Some(sealed) => cipher
@@ -100,9 +100,10 @@ fn attempts(
             Some(r) => (Some(r.method), r.path_and_query),
             None => (None, None),
         };
+        let number = row.get(1)?;
         all.push(AttemptRow {
-            id: AttemptId::from_bytes(row.get(0)?),
-            number: row.get(1)?,
+            id: AttemptId::of(id, number),
+            number,
             generation: row.get(2)?,
             revision: row.get(3)?,
             started_at: time(row, 4)?,
@@ -135,12 +136,13 @@ fn attempts(
 /// The attempt that is under way, from its delivery's row.
 fn open_attempt(connection: &Connection, tenant: TenantKey, id: DeliveryId) -> Result<Option<AttemptRow>, Fault> {
     let read = |row: &Row<'_>| {
+        let number = row.get(0)?;
         Ok(AttemptRow {
-            id: AttemptId::from_bytes(row.get(0)?),
-            number: row.get(1)?,
-            generation: row.get(2)?,
-            revision: row.get(3)?,
-            started_at: time(row, 4)?,
+            id: AttemptId::of(id, number),
+            number,
+            generation: row.get(1)?,
+            revision: row.get(2)?,
+            started_at: time(row, 3)?,
             duration_ms: None,
             outcome: None,
             status: None,
@@ -164,7 +166,7 @@ fn open_attempt(connection: &Connection, tenant: TenantKey, id: DeliveryId) -> R
             request_path: None,
         })
     };
-    let sql = "SELECT attempt, attempts, generation, revision, started_at FROM delivery \
+    let sql = "SELECT attempts, generation, revision, started_at FROM delivery \
                WHERE tenant = ? AND id = ? AND state = 1";
     Ok(connection.prepare_cached(sql)?.query_row((tenant.0, id.to_bytes()), read).optional()?)
 }
@@ -196,8 +198,8 @@ fn endpoints(connection: &Connection, tenant: TenantKey, now: Timestamp) -> Resu
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     };
     let in_flight = by_endpoint(
-        "SELECT endpoint, count(*) FROM delivery INDEXED BY delivery_leased WHERE state = 1 AND tenant = ? \
-         GROUP BY endpoint",
+        "SELECT endpoint, count(*) FROM delivery INDEXED BY delivery_live \
+         WHERE state = 1 AND due_at IS NOT NULL AND tenant = ? GROUP BY endpoint",
     )?;
     let dead = by_endpoint(
         "SELECT endpoint, count(*) FROM delivery INDEXED BY delivery_dead WHERE state = 4 AND tenant = ? \
@@ -205,7 +207,8 @@ fn endpoints(connection: &Connection, tenant: TenantKey, now: Timestamp) -> Resu
     )?;
     let mut pending = connection.prepare_cached(
         "SELECT count(*), count(*) FILTER (WHERE due_at <= ?2), min(id) \
-         FROM delivery INDEXED BY delivery_due WHERE state = 0 AND endpoint = ?1",
+         FROM delivery INDEXED BY delivery_live \
+         WHERE state = 0 AND endpoint = ?1 AND due_at IS NOT NULL",
     )?;
     let mut created = connection.prepare_cached(
         "SELECT e.accepted_at FROM delivery d JOIN event e ON e.tenant = d.tenant AND e.id = d.event \

@@ -129,9 +129,11 @@ pub(super) struct QueueCount {
 
 /// Walks the queue indexes and every live row behind them; history is for the check in the background.
 pub(super) fn check_queue(connection: &Connection) -> rusqlite::Result<QueueCount> {
-    let live = |index: &str, state: u8| -> rusqlite::Result<u64> {
-        let sql =
-            format!("SELECT count(*), total(length(event)) FROM delivery INDEXED BY {index} WHERE state = {state}");
+    let live = |state: u8| -> rusqlite::Result<u64> {
+        let sql = format!(
+            "SELECT count(*), total(length(event)) FROM delivery INDEXED BY delivery_live \
+             WHERE state = {state} AND due_at IS NOT NULL"
+        );
         connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).map(super::codec::count)
     };
     let dead = connection.query_row(
@@ -139,12 +141,7 @@ pub(super) fn check_queue(connection: &Connection) -> rusqlite::Result<QueueCoun
         [],
         |row| Ok((super::codec::count(row.get(0)?), row.get(1)?)),
     )?;
-    Ok(QueueCount {
-        pending: live("delivery_due", 0)?,
-        in_flight: live("delivery_leased", 1)?,
-        dead: dead.0,
-        oldest_dead_at: dead.1,
-    })
+    Ok(QueueCount { pending: live(0)?, in_flight: live(1)?, dead: dead.0, oldest_dead_at: dead.1 })
 }
 
 /// The tables of the queue and of dedup that are small enough to be checked whole before listening.

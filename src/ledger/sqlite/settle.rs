@@ -1,12 +1,11 @@
 //! The end of an attempt.
 
-use super::codec::{int, state_code, time_opt};
+use super::codec::{int, state_code};
 use super::fault::Fault;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryState, Disposition, EndpointEffect, EndpointStatus, PluginVersionId, Reason};
 use crate::ledger::{AttemptRecord, EndpointKey, LogRecord, RequestRecord, ResponseRecord, Settled, Settlement};
-use rusqlite::OptionalExtension as _;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -45,46 +44,39 @@ impl Verb for SettleAttempt {
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Settled, Fault> {
         let Settlement { lease, record, decision, now } = &*self.settlement;
-        let id = lease.delivery.to_bytes();
-        let open = w
-            .sql
-            .leased
-            .query_row((lease.tenant.0, id), |row| {
-                let held = row.get::<_, i64>(1)? == state_code(DeliveryState::InFlight)
-                    && row.get::<_, i64>(7)? == int(lease.token);
-                if !held {
-                    return Ok(None);
-                }
-                Ok(Some(Open {
-                    endpoint: EndpointKey(row.get(0)?),
-                    generation: row.get(2)?,
-                    revision: row.get(3)?,
-                    number: row.get(4)?,
-                    counted: row.get(5)?,
-                    interrupted: row.get(6)?,
-                    attempt: row.get(8)?,
-                    started_at: time_opt(row, 9)?,
-                }))
-            })
-            .optional()?
-            .flatten();
-        let Some(open) = open else { return Ok(Settled::LeaseLost) };
         let next = next(&decision.disposition);
         let released = matches!(decision.disposition, Disposition::Released { .. });
+        let before = &lease.history;
         let interrupted = match (released, record.outcome) {
-            (true, _) => open.interrupted,
-            (false, "interrupted") => open.interrupted.saturating_add(1),
+            (true, _) => before.interrupted_before,
+            (false, "interrupted") => before.interrupted_before.saturating_add(1),
             (false, _) => 0,
         };
+        let id = lease.delivery.to_bytes();
+        let held = w.sql.settle.execute(rusqlite::params![
+            lease.tenant.0,
+            id,
+            int(lease.token),
+            state_code(next.state),
+            next.due.map(Timestamp::as_millis),
+            before.counted.saturating_sub(u32::from(released)),
+            interrupted,
+            next.reason.map(Reason::as_str),
+            record.status,
+            next.reference,
+            next.state.is_terminal().then_some(now.as_millis()),
+        ])?;
+        if held == 0 {
+            return Ok(Settled::LeaseLost);
+        }
         w.sql.insert_attempt.execute(rusqlite::params![
             lease.tenant.0,
             id,
-            open.number,
-            open.attempt,
+            lease.number,
             int(lease.token),
-            open.generation,
-            open.revision,
-            open.started_at.map(Timestamp::as_millis),
+            lease.generation,
+            lease.revision,
+            lease.started_at.as_millis(),
             millis(record.duration),
             record.outcome,
             record.status,
@@ -100,26 +92,14 @@ impl Verb for SettleAttempt {
             record.plugin_log_dropped,
             self.detail,
         ])?;
-        w.sql.settle.execute(rusqlite::params![
-            lease.tenant.0,
-            id,
-            state_code(next.state),
-            next.due.map(Timestamp::as_millis),
-            open.counted + u32::from(!released),
-            interrupted,
-            next.reason.map(Reason::as_str),
-            record.status,
-            next.reference,
-            next.state.is_terminal().then_some(now.as_millis()),
-        ])?;
         w.effects.settles += 1;
         w.effects.in_flight -= 1;
         if let Some(effect) = &decision.endpoint {
-            apply_effect(w, open.endpoint, effect, *now)?;
+            apply_effect(w, lease.endpoint, effect, *now)?;
         }
         if let Some(due) = next.due {
             w.effects.pending += 1;
-            w.wake(open.endpoint, due, *now);
+            w.wake(lease.endpoint, due, *now);
         }
         if next.state == DeliveryState::Dead {
             w.effects.dead += 1;
@@ -127,18 +107,6 @@ impl Verb for SettleAttempt {
         }
         Ok(Settled::Stored)
     }
-}
-
-/// The open attempt, as it stands in its delivery's row.
-struct Open {
-    endpoint: EndpointKey,
-    generation: u32,
-    revision: u32,
-    number: u32,
-    counted: u32,
-    interrupted: u32,
-    attempt: [u8; 16],
-    started_at: Option<Timestamp>,
 }
 
 fn millis(span: std::time::Duration) -> i64 {

@@ -26,14 +26,14 @@ statements! {
                    accepted_at, deliver_at, expires_at, deadline, last) \
                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     insert_delivery: "INSERT INTO delivery (tenant, id, event, origin, endpoint, host, sequence, state, generation, \
-                      revision, attempts, counted, interrupted, began_at, due_at, token, attempt, started_at) \
-                      VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, 1, 1, ?8, 0, 0, ?9, ?10, 0, ?11, ?12)";
+                      revision, attempts, counted, interrupted, began_at, due_at, token, started_at) \
+                      VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, 1, 1, ?7, 0, 0, ?8, ?9, 0, ?10)";
     set_sequence: "UPDATE endpoint SET sequence = ? WHERE id = ?";
     set_status: "UPDATE endpoint SET status = ?, until = ?, why = ? WHERE id = ?";
 
     find_recent: "SELECT event, body_digest, until FROM dedup_recent WHERE seq = ?";
-    insert_recent: "INSERT INTO dedup_recent (seq, digest, event, body_digest, until) VALUES (?, ?, ?, ?, ?)";
-    delete_recent: "DELETE FROM dedup_recent WHERE seq = ?";
+    insert_recent: "INSERT INTO dedup_recent (seq, digest, content, event, body_digest, until) \
+                    VALUES (?, ?, ?, ?, ?, ?)";
     find_cold: "SELECT event, body_digest, until FROM dedup_cold WHERE digest = ?";
     insert_cold: "INSERT OR REPLACE INTO dedup_cold (digest, event, body_digest, until) VALUES (?, ?, ?, ?)";
     sweep_cold: "DELETE FROM dedup_cold WHERE digest > ? AND digest < ? AND until <= ?";
@@ -41,30 +41,29 @@ statements! {
     due: "SELECT d.tenant, d.id, d.event, d.origin, d.sequence, d.generation, d.revision, d.attempts, d.counted, \
           d.interrupted, d.began_at, d.token, d.payload, e.source, e.type, e.content_type, e.key, e.accepted_at, \
           e.expires_at, e.payload \
-          FROM delivery d INDEXED BY delivery_due \
+          FROM delivery d INDEXED BY delivery_live \
           LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
           WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at <= ?2 ORDER BY d.due_at LIMIT ?3";
-    next_due: "SELECT min(due_at) FROM delivery INDEXED BY delivery_due WHERE state = 0 AND endpoint = ?";
-    start: "UPDATE delivery SET state = 1, due_at = ?3, token = ?4, attempts = ?5, attempt = ?6, started_at = ?7 \
+    next_due: "SELECT min(due_at) FROM delivery INDEXED BY delivery_live \
+               WHERE state = 0 AND endpoint = ? AND due_at IS NOT NULL";
+    start: "UPDATE delivery SET state = 1, due_at = ?3, token = ?4, attempts = ?5, started_at = ?6 \
             WHERE tenant = ?1 AND id = ?2";
 
-    leased: "SELECT endpoint, state, generation, revision, attempts, counted, interrupted, token, attempt, started_at \
-             FROM delivery WHERE tenant = ? AND id = ?";
-    insert_attempt: "INSERT INTO attempt (tenant, delivery, number, id, token, generation, revision, started_at, \
+    insert_attempt: "INSERT INTO attempt (tenant, delivery, number, token, generation, revision, started_at, \
                      duration_ms, outcome, status, verdict, reason, decided_by, disposition, next_at, \
                      clamped_from_ms, ambiguous, plugin_version, plugin_us, log_dropped, detail) \
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    settle: "UPDATE delivery SET state = ?3, due_at = ?4, counted = ?5, interrupted = ?6, attempt = NULL, \
-             started_at = NULL, reason = ?7, last_status = coalesce(?8, last_status), reference = ?9, \
-             finished_at = ?10 WHERE tenant = ?1 AND id = ?2";
+                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    settle: "UPDATE delivery SET state = ?4, due_at = ?5, counted = ?6, interrupted = ?7, started_at = NULL, \
+             reason = ?8, last_status = coalesce(?9, last_status), reference = ?10, finished_at = ?11 \
+             WHERE tenant = ?1 AND id = ?2 AND state = 1 AND token = ?3";
 
-    expired: "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.started_at, \
-              e.expires_at \
-              FROM delivery d INDEXED BY delivery_leased \
+    expired: "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.generation, \
+              d.revision, d.attempts, d.started_at, e.expires_at \
+              FROM delivery d INDEXED BY delivery_live \
               LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
               WHERE d.state = 1 AND d.due_at <= ?1 ORDER BY d.due_at LIMIT ?2";
-    overdue: "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.attempts, \
-              e.expires_at \
+    overdue: "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.generation, \
+              d.revision, d.attempts, d.began_at, e.expires_at \
               FROM event e INDEXED BY event_expiry \
               JOIN delivery d ON d.tenant = e.tenant AND d.id > e.id AND d.id <= e.last \
               WHERE e.expires_at > ?1 AND e.expires_at <= ?2 AND d.event = e.id AND d.state = 0 LIMIT ?3";

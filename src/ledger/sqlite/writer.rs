@@ -18,6 +18,8 @@ use tokio::sync::oneshot;
 
 /// Verbs in one transaction.
 const BATCH_VERBS_MAX: usize = 1_000;
+/// Numbers of an endpoint's sequence that its row runs ahead, so that it is seldom written.
+const SEQUENCES_RESERVED: u64 = 1_000;
 /// Bytes of payload in one transaction.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
@@ -90,14 +92,14 @@ pub(super) struct EndpointMemory {
     pub host: i64,
     pub status: EndpointStatus,
     pub sequence: u64,
-    /// The row has an older sequence.
-    pub stale: bool,
+    /// Up to where numbers are taken in the row: after a crash they go on from here.
+    pub reserved: u64,
 }
 
 /// How to take back what a rolled-back batch did to the memory.
 pub(super) enum Undo {
     Endpoint(EndpointKey, Option<EndpointMemory>),
-    Sequence(EndpointKey, u64),
+    Sequence(EndpointKey, u64, u64),
     Dedup([u8; 16], Option<i64>),
 }
 
@@ -274,11 +276,8 @@ impl<'c> Writer<'c> {
             }
         }
         for key in std::mem::take(&mut self.touched) {
-            if let Some(endpoint) = self.endpoints.get_mut(&key)
-                && std::mem::take(&mut endpoint.stale)
-            {
-                let sequence = super::codec::int(endpoint.sequence);
-                self.sql.set_sequence.execute((sequence, key.0))?;
+            if let Some(endpoint) = self.endpoints.get(&key) {
+                self.sql.set_sequence.execute((super::codec::int(endpoint.reserved), key.0))?;
             }
         }
         if self.effects.dead_removed {
@@ -307,10 +306,10 @@ impl<'c> Writer<'c> {
                 Undo::Endpoint(key, None) => {
                     self.endpoints.remove(&key);
                 }
-                Undo::Sequence(key, before) => {
+                Undo::Sequence(key, sequence, reserved) => {
                     if let Some(endpoint) = self.endpoints.get_mut(&key) {
-                        endpoint.sequence = before;
-                        endpoint.stale = false;
+                        endpoint.sequence = sequence;
+                        endpoint.reserved = reserved;
                     }
                 }
                 Undo::Dedup(digest, before) => self.dedup.put_back(digest, before),
@@ -378,10 +377,13 @@ impl<'c> Writer<'c> {
     /// The next number of the endpoint's sequence.
     pub(super) fn next_sequence(&mut self, key: EndpointKey) -> u64 {
         let Some(endpoint) = self.endpoints.get_mut(&key) else { return 0 };
-        self.undo.push(Undo::Sequence(key, endpoint.sequence));
+        self.undo.push(Undo::Sequence(key, endpoint.sequence, endpoint.reserved));
         endpoint.sequence += 1;
-        if !std::mem::replace(&mut endpoint.stale, true) {
-            self.touched.push(key);
+        if endpoint.sequence > endpoint.reserved {
+            endpoint.reserved = endpoint.sequence + SEQUENCES_RESERVED;
+            if !self.touched.contains(&key) {
+                self.touched.push(key);
+            }
         }
         endpoint.sequence
     }

@@ -111,7 +111,6 @@ CREATE TABLE delivery (
     began_at    INTEGER NOT NULL,
     due_at      INTEGER,
     token       INTEGER NOT NULL,
-    attempt     BLOB,
     started_at  INTEGER,
     reason      TEXT,
     last_status INTEGER,
@@ -121,14 +120,13 @@ CREATE TABLE delivery (
     payload     INTEGER,
     PRIMARY KEY (tenant, id),
     CHECK ((state IN (0, 1)) = (due_at IS NOT NULL)),
-    CHECK ((state = 1) = (attempt IS NOT NULL)),
     CHECK ((state = 1) = (started_at IS NOT NULL)),
     CHECK ((state >= 2) = (finished_at IS NOT NULL)),
     CHECK (state <> 4 OR reason IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX delivery_due ON delivery (endpoint, due_at) WHERE state = 0;
-CREATE INDEX delivery_leased ON delivery (due_at) WHERE state = 1;
+-- What is pending and what is in flight; an index of their own would cost every event more than it spares.
+CREATE INDEX delivery_live ON delivery (state, endpoint, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX delivery_dead ON delivery (tenant, id, endpoint, host, last_status, reason, finished_at) WHERE state = 4;
 CREATE INDEX delivery_dead_age ON delivery (finished_at) WHERE state = 4;
 CREATE INDEX delivery_reference ON delivery (tenant, reference) WHERE reference IS NOT NULL;
@@ -142,13 +140,12 @@ CREATE TABLE revision (
     PRIMARY KEY (tenant, delivery, revision)
 ) STRICT, WITHOUT ROWID;
 
--- Attempts that have ended; the open one is in the row of its delivery. `detail` is sealed: what was sent, what was
+-- Attempts that have ended; the open one is in the row of its delivery. An attempt's id follows from both its keys. `detail` is sealed: what was sent, what was
 -- answered, what the plugin wrote.
 CREATE TABLE attempt (
     tenant          INTEGER NOT NULL,
     delivery        BLOB NOT NULL,
     number          INTEGER NOT NULL CHECK (number >= 1),
-    id              BLOB NOT NULL CHECK (length(id) = 16),
     token           INTEGER NOT NULL,
     generation      INTEGER NOT NULL,
     revision        INTEGER NOT NULL,
@@ -170,13 +167,12 @@ CREATE TABLE attempt (
     PRIMARY KEY (tenant, delivery, number)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX attempt_id ON attempt (id);
-
--- Dedup keys. The newest are in memory and here in the order of acceptance; what falls out of memory moves to the
--- table by digest, in sorted steps. A digest is in one of the two.
+-- Dedup keys. The newest are in memory and here in the order of acceptance, both digests of an event in one row; what
+-- falls out of memory moves to the table by digest, in sorted steps.
 CREATE TABLE dedup_recent (
     seq         INTEGER PRIMARY KEY,
     digest      BLOB NOT NULL,
+    content     BLOB,
     event       BLOB NOT NULL,
     body_digest BLOB NOT NULL,
     until       INTEGER NOT NULL
