@@ -6,7 +6,7 @@ mod estate;
 mod token;
 
 use crate::admin::{Admin, Serving};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, ClockWatch, SystemClock};
 use crate::config::{Env, Settings};
 use crate::dispatch::{self, Crew, Dispatcher, Stop, Targets};
 use crate::egress::{self, AllowRule};
@@ -96,6 +96,7 @@ impl Gateway {
     pub async fn start(options: Options) -> Result<Gateway, Error> {
         let Options { settings, env, compiler, metrics } = options;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let watch = Arc::new(ClockWatch::new(Arc::clone(&clock)));
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
         let (ingress_socket, ingress_address) = bound("ingress", settings.server.ingress)?;
         let (admin_socket, admin_address) = bound("admin", settings.server.admin)?;
@@ -112,7 +113,7 @@ impl Gateway {
             Arc::clone(&slots),
             Arc::clone(&wakes),
             Arc::clone(&entropy),
-            Arc::clone(&clock),
+            Arc::clone(&watch),
         );
         let (ledger, births) = opened?;
         let shared: Arc<dyn Ledger> = Arc::clone(&ledger) as Arc<dyn Ledger>;
@@ -159,7 +160,7 @@ impl Gateway {
             wakes,
             targets,
             transport: Arc::new(client),
-            clock: Arc::clone(&clock),
+            clock: Arc::clone(&watch),
             entropy,
             tally: dispatch::Tally::default(),
         };
@@ -177,7 +178,7 @@ impl Gateway {
             breath: RETENTION_BREATH,
         };
         let background = vec![
-            tokio::spawn(operations::run(shared, retention, clock, tokens.admin.clone())),
+            tokio::spawn(operations::run(shared, retention, watch, tokens.admin.clone())),
             tokio::spawn(metrics.tend(tokens.admin.clone())),
         ];
         let limits = http_limits(&settings);

@@ -4,7 +4,14 @@
 //! the monotonic clock, so a step of the wall clock stretches no sleep.
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A difference between the clocks that comes from nothing but somebody setting the wall clock.
+const JUMP_OVER: Duration = Duration::from_secs(5);
+
+/// How long after a jump the date is not trusted with what cannot be undone.
+const SETTLES_AFTER: Duration = Duration::from_secs(3_600);
 
 /// Milliseconds since the Unix epoch, UTC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -82,6 +89,8 @@ impl<'de> serde::Deserialize<'de> for Timestamp {
 pub trait Clock: Send + Sync + 'static {
     /// The wall clock.
     fn now(&self) -> Timestamp;
+    /// The clock that nobody sets.
+    fn monotonic(&self) -> Instant;
 }
 
 /// The machine's clock.
@@ -93,6 +102,100 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Timestamp(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    fn monotonic(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    pub wall: Timestamp,
+    pub monotonic: Instant,
+}
+
+/// How the wall clock was set. A machine that was suspended looks the same: its monotonic clock stood still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Jump {
+    Forward(Duration),
+    Back(Duration),
+}
+
+impl Jump {
+    /// `None`: the clocks agree on what has passed between the two looks, but for what drift explains.
+    pub fn between(before: Look, after: Look) -> Option<Jump> {
+        let passed = after.monotonic.saturating_duration_since(before.monotonic);
+        let expected = before.wall.plus(passed);
+        let (forward, back) = (after.wall.since(expected), expected.since(after.wall));
+        if forward > JUMP_OVER {
+            Some(Jump::Forward(forward))
+        } else if back > JUMP_OVER {
+            Some(Jump::Back(back))
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Display for Jump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Jump::Forward(by) => write!(f, "forward by {by:?}"),
+            Jump::Back(by) => write!(f, "back by {by:?}"),
+        }
+    }
+}
+
+/// The clock, watched: it notices when the wall clock is set, for whoever must not act on a wrong date. A jump is
+/// noticed by the first look after it, whoever looks.
+pub struct ClockWatch {
+    clock: Arc<dyn Clock>,
+    seen: Mutex<Seen>,
+}
+
+struct Seen {
+    last: Look,
+    jumps: u64,
+    latest: Option<(Jump, Instant)>,
+}
+
+/// What all looks so far have found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    pub jumps: u64,
+    pub latest: Option<Jump>,
+    /// There was no jump within the last hour.
+    pub settled: bool,
+}
+
+impl ClockWatch {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let last = Look { wall: clock.now(), monotonic: clock.monotonic() };
+        ClockWatch { clock, seen: Mutex::new(Seen { last, jumps: 0, latest: None }) }
+    }
+
+    /// The wall clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub fn look(&self) -> Standing {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let look = Look { wall: self.clock.now(), monotonic: self.clock.monotonic() };
+        if let Some(jump) = Jump::between(seen.last, look) {
+            seen.jumps += 1;
+            seen.latest = Some((jump, look.monotonic));
+        }
+        seen.last = look;
+        let settled = seen.latest.is_none_or(|(_, at)| look.monotonic.saturating_duration_since(at) >= SETTLES_AFTER);
+        Standing { jumps: seen.jumps, latest: seen.latest.map(|(jump, _)| jump), settled }
+    }
+
+    /// Whether a time that was read before this call may be acted on where nothing can be undone.
+    pub fn is_settled(&self) -> bool {
+        self.look().settled
     }
 }
 
@@ -106,6 +209,82 @@ mod tests {
         assert_eq!(t.to_rfc3339(), "2023-11-14T22:13:20.007Z");
         assert_eq!(Timestamp::parse_rfc3339("2023-11-14T23:13:20.007+01:00"), Some(t));
         assert_eq!(Timestamp::parse_rfc3339("yesterday"), None);
+    }
+
+    #[test]
+    fn a_jump_is_what_no_drift_explains() {
+        let origin = Instant::now();
+        let look = |wall: i64, monotonic: u64| Look {
+            wall: Timestamp::from_millis(1_700_000_000_000 + wall),
+            monotonic: origin + Duration::from_millis(monotonic),
+        };
+        let forward = |millis| Some(Jump::Forward(Duration::from_millis(millis)));
+        let back = |millis| Some(Jump::Back(Duration::from_millis(millis)));
+        let day = 86_400_000;
+        for (wall, monotonic, expected) in [
+            (0, 0, None),
+            (1_000, 1_000, None),
+            (day, 86_400_000, None),
+            (6_000, 1_000, None),
+            (6_001, 1_000, forward(5_001)),
+            (-4_000, 1_000, None),
+            (-4_001, 1_000, back(5_001)),
+            (day + 1_000, 1_000, forward(86_400_000)),
+            (1_000 - day, 1_000, back(86_400_000)),
+            // The wall clock stands while hours pass.
+            (0, 7_200_000, back(7_200_000)),
+        ] {
+            assert_eq!(Jump::between(look(0, 0), look(wall, monotonic)), expected, "{wall} in {monotonic}");
+        }
+    }
+
+    struct ByHand(Mutex<Look>);
+
+    impl ByHand {
+        fn pass(&self, wall_millis: i64, monotonic: Duration) {
+            let mut look = self.0.lock().unwrap();
+            look.wall = Timestamp::from_millis(look.wall.as_millis() + wall_millis);
+            look.monotonic += monotonic;
+        }
+    }
+
+    impl Clock for ByHand {
+        fn now(&self) -> Timestamp {
+            self.0.lock().unwrap().wall
+        }
+
+        fn monotonic(&self) -> Instant {
+            self.0.lock().unwrap().monotonic
+        }
+    }
+
+    #[test]
+    fn the_watch_settles_an_hour_after_the_last_jump() {
+        let wall = Timestamp::from_millis(1_700_000_000_000);
+        let clock = Arc::new(ByHand(Mutex::new(Look { wall, monotonic: Instant::now() })));
+        let watch = ClockWatch::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let second = Duration::from_secs(1);
+        assert_eq!(watch.look(), Standing { jumps: 0, latest: None, settled: true });
+        clock.pass(86_400_000, second);
+        let latest = Some(Jump::Forward(Duration::from_millis(86_399_000)));
+        assert_eq!(watch.look(), Standing { jumps: 1, latest, settled: false });
+        assert_eq!(watch.look(), Standing { jumps: 1, latest, settled: false }, "a jump is found once");
+        clock.pass(3_599_000, 3_599 * second);
+        assert!(!watch.is_settled());
+        clock.pass(1_000, second);
+        assert!(watch.is_settled());
+        // Little by little it is drift, however far it goes.
+        for _ in 0..20 {
+            clock.pass(5_000, second);
+            assert!(watch.is_settled());
+        }
+        clock.pass(-86_400_000, Duration::ZERO);
+        assert_eq!(watch.look().jumps, 2);
+        clock.pass(1_800_000, 1_800 * second);
+        clock.pass(86_400_000, Duration::ZERO);
+        assert_eq!(watch.look().jumps, 3);
+        clock.pass(3_599_000, 3_599 * second);
+        assert!(!watch.is_settled(), "the hour begins with the last one");
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub const CONNECTIONS_REFUSED: &str = "hookgate_connections_refused_total";
 /// Label `code`: what was wrong with it as HTTP, before any handler saw it.
 pub const HTTP_REFUSED: &str = "hookgate_http_refused_total";
 pub const HANDLER_PANICS: &str = "hookgate_handler_panics_total";
+pub const CLOCK_JUMPS: &str = "hookgate_clock_jumps_total";
 
 /// The words of the outcomes.
 pub const ATTEMPT_RESULTS: [&str; 8] =
@@ -210,6 +211,7 @@ fn register() {
         (BLOCKED_ADDRESSES, "Sends refused by the address guard."),
         (CONNECTIONS_REFUSED, "Connections closed at once, over a cap."),
         (HANDLER_PANICS, "Requests answered 500 after a panic."),
+        (CLOCK_JUMPS, "Times the wall clock was found to be set by more than 5 seconds."),
     ] {
         metrics::describe_counter!(name, help);
         metrics::counter!(name).absolute(0);
@@ -345,6 +347,7 @@ mod tests {
             "hookgate_commit_batch_size",
             "hookgate_blocked_addresses_total",
             "hookgate_ledger_bytes",
+            "hookgate_clock_jumps_total",
         ] {
             assert!(text.contains(&format!("# HELP {name} ")), "{name} is not described");
             assert!(text.contains(&format!("# TYPE {name} ")), "{name} has no type");

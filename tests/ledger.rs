@@ -19,3 +19,7 @@ mod operations;
 mod queue;
 #[path = "ledger/records.rs"]
 mod records;
+#[path = "ledger/time.rs"]
+mod time;
+#[path = "support/waiting.rs"]
+mod waiting;

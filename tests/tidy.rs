@@ -212,26 +212,124 @@ fn nothing_is_promised_instead_of_done() {
     }
 }
 
-/// What `deny.toml` bans is not built, and nothing comes from elsewhere than crates.io: held here too, where cargo-deny
-/// is not at hand. (The lock file also names optional crates that nobody asks for.)
+/// What this machine's build takes in, one package a line.
+fn packages(edges: &str, format: &str) -> Vec<String> {
+    let tree = std::process::Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--edges", edges, "--prefix", "none", "--format", format])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    let lines: Vec<String> = tree.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect();
+    assert!(lines.len() > 100, "{tree}");
+    lines
+}
+
+/// What `deny.toml` bans is not built, and nothing comes from elsewhere than crates.io. (The lock file also names
+/// optional crates that nobody asks for.)
 #[test]
 fn banned_crates_are_not_built() {
     let deny = fs::read_to_string(root().join("deny.toml")).unwrap();
     let banned = |line: &str| Some(line.trim().strip_prefix("{ crate = \"")?.split('"').next()?.to_owned());
     let banned: Vec<String> = deny.lines().filter_map(banned).collect();
     assert!(banned.len() >= 5, "{banned:?}");
-    let tree = std::process::Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--offline", "--edges", "normal,build", "--prefix", "none"])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    let tree = String::from_utf8(tree.stdout).unwrap();
-    assert!(tree.lines().count() > 100, "{tree}");
+    let built = packages("normal,build", "{p}");
     for name in banned {
-        assert!(!tree.lines().any(|line| line.starts_with(&format!("{name} v"))), "{name} is banned and built");
+        assert!(!built.iter().any(|line| line.starts_with(&format!("{name} v"))), "{name} is banned and built");
     }
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
     let foreign =
         lock.lines().find(|l| l.starts_with("source = ") && !l.contains("github.com/rust-lang/crates.io-index"));
     assert_eq!(foreign, None);
+    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
+    for section in ["dependencies", "dev-dependencies"] {
+        for (name, wanted) in manifest[section].as_table().unwrap() {
+            let version = wanted.as_str().or_else(|| wanted.get("version")?.as_str());
+            assert!(version.is_some_and(|version| !version.contains('*')), "{name} is wanted in any version");
+        }
+    }
+}
+
+/// The list `allow` of `[licenses]`.
+fn allowed_licences() -> Vec<String> {
+    let deny: toml::Table = fs::read_to_string(root().join("deny.toml")).unwrap().parse().unwrap();
+    let allow = deny["licenses"]["allow"].as_array().unwrap();
+    allow.iter().map(|licence| licence.as_str().unwrap().to_owned()).collect()
+}
+
+/// Whether an SPDX expression can be met by what is allowed: `OR` leaves the choice, `AND` does not. `/` is an old `OR`.
+fn is_allowed(expression: &str, allowed: &[String]) -> bool {
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut rest = words.as_slice();
+    let met = any_of(&mut rest, allowed);
+    met && rest.is_empty()
+}
+
+fn any_of(words: &mut &[&str], allowed: &[String]) -> bool {
+    let mut met = all_of(words, allowed);
+    while let ["OR", rest @ ..] = words {
+        *words = rest;
+        met |= all_of(words, allowed);
+    }
+    met
+}
+
+fn all_of(words: &mut &[&str], allowed: &[String]) -> bool {
+    let mut met = one(words, allowed);
+    while let ["AND", rest @ ..] = words {
+        *words = rest;
+        met &= one(words, allowed);
+    }
+    met
+}
+
+fn one(words: &mut &[&str], allowed: &[String]) -> bool {
+    match words {
+        ["(", rest @ ..] => {
+            *words = rest;
+            let met = any_of(words, allowed);
+            let [")", rest @ ..] = words else { return false };
+            *words = rest;
+            met
+        }
+        [licence, "WITH", exception, rest @ ..] => {
+            let name = format!("{licence} WITH {exception}");
+            *words = rest;
+            allowed.contains(&name)
+        }
+        [licence, rest @ ..] => {
+            let name = (*licence).to_owned();
+            *words = rest;
+            allowed.contains(&name)
+        }
+        [] => false,
+    }
+}
+
+#[test]
+fn every_package_has_a_licence_that_is_allowed() {
+    let allowed = allowed_licences();
+    for (expression, expected) in [
+        ("MIT", true),
+        ("GPL-3.0", false),
+        ("", false),
+        ("MIT OR GPL-3.0", true),
+        ("MIT/GPL-3.0", true),
+        ("MIT AND GPL-3.0", false),
+        ("GPL-3.0 OR MIT AND ISC", true),
+        ("(GPL-3.0 OR MIT) AND Unicode-3.0", true),
+        ("(MIT OR Apache-2.0) AND GPL-3.0", false),
+        ("Apache-2.0 WITH LLVM-exception", true),
+        ("GPL-2.0 WITH Classpath-exception-2.0", false),
+        ("(MIT", false),
+        ("MIT MIT", false),
+    ] {
+        assert_eq!(is_allowed(expression, &allowed), expected, "{expression}");
+    }
+    let refused: Vec<String> = packages("normal,build,dev", "{p}|{l}")
+        .into_iter()
+        .filter(|line| !line.split_once('|').is_some_and(|(_, licence)| is_allowed(licence, &allowed)))
+        .collect();
+    assert!(refused.is_empty(), "not of the licences in deny.toml:\n{}", refused.join("\n"));
 }

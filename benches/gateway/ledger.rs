@@ -6,7 +6,7 @@ use crate::process::own_cpu_seconds;
 use crate::wire::Body;
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
-use hookgate::clock::{Clock as _, SystemClock};
+use hookgate::clock::{Clock as _, ClockWatch, SystemClock};
 use hookgate::delivery::{DecidedBy, Disposition, Name, Reason};
 use hookgate::entropy::SystemEntropy;
 use hookgate::ledger::sqlite::{self, SqliteLedger};
@@ -71,8 +71,8 @@ async fn measure(cycles: &Cycles) -> Result<Cycled> {
     let wakes = Arc::new(Wakes::default());
     let slots = Arc::new(Slots::new(Arc::clone(&wakes)));
     let settings = sqlite::Settings::new(&cycles.ledger);
-    let (ledger, births) =
-        sqlite::open(settings, Arc::clone(&slots), wakes, Arc::new(SystemEntropy), Arc::new(SystemClock))?;
+    let clock = Arc::new(ClockWatch::new(Arc::new(SystemClock)));
+    let (ledger, births) = sqlite::open(settings, Arc::clone(&slots), wakes, Arc::new(SystemEntropy), clock)?;
     let desk = Arc::new(declare(cycles, ledger, slots).await?);
     let settling = tokio::spawn(settle_all(Arc::clone(&desk), births));
     let waiters: Vec<_> = (0..cycles.waiters).map(|_| tokio::spawn(accept_all(Arc::clone(&desk)))).collect();

@@ -4,7 +4,18 @@ use super::query::Query;
 use super::{At, answer, ledger_problem, not_found};
 use crate::delivery::EventId;
 use crate::http::{Answer, Problem};
+use crate::ledger::EventRow;
 use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Hinted {
+    #[serde(flatten)]
+    event: EventRow,
+    /// Of an event that went nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
 
 impl At<'_> {
     pub(super) async fn events(&self) -> Result<Answer, Problem> {
@@ -19,7 +30,10 @@ impl At<'_> {
         Query::of(self.query).finish()?;
         let id: EventId = id.parse().map_err(|_| not_found())?;
         let event = self.ledger().event(self.tenant.key, id).await.map_err(|error| ledger_problem(&error))?;
-        Ok(answer::json(&event.ok_or_else(not_found)?))
+        let event = event.ok_or_else(not_found)?;
+        let untaken = event.deliveries.as_ref().is_some_and(Vec::is_empty);
+        let hint = untaken.then(|| self.tenant.why_untaken(event.source.as_ref(), &event.event_type));
+        Ok(answer::json(&Hinted { event, hint }))
     }
 
     /// The bytes as they came. They are from outside: a browser is to save them, never to show them.

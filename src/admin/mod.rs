@@ -9,6 +9,7 @@ mod deliveries;
 mod endpoints;
 mod estate;
 mod events;
+mod hint;
 mod input;
 mod place;
 mod publish;
@@ -110,7 +111,7 @@ impl Admin {
             return Err(managed_by_file());
         }
         only(&head.method, scope.allow())?;
-        let at = At { admin: self, name, tenant, query: head.uri.query() };
+        let at = At { admin: self, name, tenant, query: head.uri.query(), headers: &head.headers };
         if head.method != Method::POST {
             return at.read(scope).await;
         }
@@ -145,6 +146,7 @@ struct At<'a> {
     name: &'a Name,
     tenant: &'a Tenant,
     query: Option<&'a str>,
+    headers: &'a HeaderMap,
 }
 
 impl At<'_> {

@@ -66,6 +66,9 @@ pub(super) fn raw<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawV
 struct Published {
     event: EventId,
     duplicate: bool,
+    /// Of a new event that goes nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
 }
 
 impl At<'_> {
@@ -92,7 +95,7 @@ impl At<'_> {
         let mut items = Vec::with_capacity(results.len());
         for result in results {
             items.push(match result {
-                Ok(Published { event, duplicate }) => json!({ "event": event, "duplicate": duplicate }),
+                Ok(published) => json!(published),
                 Err(problem) if all_turned_away => return Err(problem),
                 Err(problem) => json!({ "error": problem.to_json() }),
             });
@@ -108,21 +111,22 @@ impl At<'_> {
         let event = grant.event(publication, settings.dedup_window, now);
         let slots = &self.admin.state.slots;
         let takers = self.tenant.endpoints.values().filter(|endpoint| endpoint.route.takes(None, &event.event_type));
-        let deliveries = takers
+        let deliveries: Vec<_> = takers
             .map(|endpoint| NewDelivery {
                 endpoint: endpoint.key,
                 slot: if waits { None } else { slots.take_for_arrival(endpoint.key, now) },
             })
             .collect();
+        let hint = deliveries.is_empty().then(|| self.tenant.why_untaken(None, &event.event_type));
         let accept = Accept { tenant: self.tenant.key, source: None, event, deliveries, now };
         match self.ledger().accept(accept).await.map_err(|error| ledger_problem(&error))? {
             Accepted::New(event) => {
                 metrics::counter!(EVENTS_ACCEPTED).increment(1);
-                Ok(Published { event, duplicate: false })
+                Ok(Published { event, duplicate: false, hint })
             }
             Accepted::Duplicate(event) => {
                 metrics::counter!(DUPLICATES_SUPPRESSED).increment(1);
-                Ok(Published { event, duplicate: true })
+                Ok(Published { event, duplicate: true, hint: None })
             }
             Accepted::KeyReused(event) => Err(Problem::new(
                 StatusCode::CONFLICT,

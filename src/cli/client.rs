@@ -14,12 +14,15 @@ use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// For what is nice to know.
+const GLANCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// An event's body may have 25 MiB; a page of 200 deliveries has far less.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const PAGE: u32 = 200;
 /// The file beside the ledger that the first start writes.
 const TOKEN_FILE: &str = "admin-token";
 const DEFAULT_TENANT: &str = "default";
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// All that is no letter, digit, or one of `-._~` is escaped in a path's segment.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -91,18 +94,30 @@ impl Client {
         }
     }
 
+    /// What became of an event of this tenant, if the server tells so at once.
+    pub async fn glance(mut self, tenant: &str, event: &str) -> Option<Value> {
+        self.tenant = Some(tenant.to_owned());
+        let path = self.in_tenant(&["events", event]).await.ok()?;
+        tokio::time::timeout(GLANCE_TIMEOUT, self.get(&path, &[])).await.ok()?.ok()
+    }
+
     pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, Failure> {
-        json(&self.send(Method::GET, path, query, None).await?)
+        json(&self.send(Method::GET, path, query, None, None).await?)
     }
 
     /// The bytes as they are.
     pub async fn bytes(&self, path: &str) -> Result<Bytes, Failure> {
-        self.send(Method::GET, path, &[], None).await
+        self.send(Method::GET, path, &[], None, None).await
     }
 
     /// `Null` when the answer has no body.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        let answer = self.send(Method::POST, path, &[], Some(body)).await?;
+        self.post_once(path, body, None).await
+    }
+
+    /// As [`Client::post`]; what is asked again under the same request id is done once.
+    pub async fn post_once(&self, path: &str, body: &Value, request_id: Option<&str>) -> Result<Value, Failure> {
+        let answer = self.send(Method::POST, path, &[], Some(body), request_id).await?;
         if answer.is_empty() { Ok(Value::Null) } else { json(&answer) }
     }
 
@@ -136,6 +151,7 @@ impl Client {
         path: &str,
         query: &[(&str, String)],
         body: Option<&Value>,
+        request_id: Option<&str>,
     ) -> Result<Bytes, Failure> {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
@@ -149,6 +165,9 @@ impl Client {
         let mut request = self.http.request(method, url).header(header::AUTHORIZATION, bearer);
         if let Some(body) = body {
             request = request.json(body);
+        }
+        if let Some(id) = request_id {
+            request = request.header(IDEMPOTENCY_KEY, id);
         }
         let mut response = request.send().await.map_err(|e| self.unreachable(&e))?;
         let status = response.status();

@@ -7,6 +7,7 @@ use super::{Client, Consent, Context, Exit, Failure, Format, Output};
 use crate::clock::Timestamp;
 use crate::delivery::DeliveryState;
 use crate::duration;
+use crate::entropy::{Entropy as _, SystemEntropy};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::io::Read as _;
@@ -47,6 +48,8 @@ pub(super) enum Delivery {
         /// A corrected payload, as JSON from a file or `-`
         #[arg(short, long, value_name = "FILE")]
         file: Option<PathBuf>,
+        #[command(flatten)]
+        request: Request,
     },
     /// Give up a delivery that has not ended
     Cancel {
@@ -70,6 +73,29 @@ pub(super) enum Delivery {
         #[arg(short, long)]
         yes: bool,
     },
+}
+
+/// One request, told from its repetitions.
+#[derive(clap::Args, Debug)]
+pub(super) struct Request {
+    /// Redrives once under this id, however often it is asked [default: a new one]
+    #[arg(long, value_name = "TEXT", value_parser = request_id)]
+    request_id: Option<String>,
+}
+
+impl Request {
+    pub(super) fn id(self) -> String {
+        self.request_id.unwrap_or_else(|| {
+            let mut bytes = [0; 16];
+            SystemEntropy.fill(&mut bytes);
+            hex::encode(bytes)
+        })
+    }
+}
+
+fn request_id(text: &str) -> Result<String, String> {
+    let right = (1..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    right.then(|| text.to_owned()).ok_or_else(|| "write 1 to 255 visible ASCII characters, no spaces".to_owned())
 }
 
 /// Whether the receiver has it.
@@ -208,17 +234,17 @@ pub(super) async fn run(verb: Delivery, context: &mut Context<'_>) -> Result<Exi
                 waterfall(&mut context.output, &delivery)?;
             }
         }
-        Delivery::Redrive { id, note, payload: written, file } => {
+        Delivery::Redrive { id, note, payload: written, file, request } => {
             let corrected = match (written, file) {
                 (Some(written), _) => Some(payload(&written)?),
                 (None, Some(file)) => Some(payload(&String::from_utf8_lossy(&bytes_of(&file, context)?))?),
                 (None, None) => None,
             };
-            act(&mut client, &mut context.output, &id, "redrive", &body(note, corrected)).await?;
+            redrive(&mut client, &mut context.output, &id, &body(note, corrected), &request.id()).await?;
         }
         Delivery::Cancel { id, yes } => {
             context.output.confirm(&format!("Cancel {id}? It is never sent then."), yes.into())?;
-            act(&mut client, &mut context.output, &id, "cancel", &json!({})).await?;
+            act(&mut client, &mut context.output, &id, "cancel", &json!({}), None).await?;
         }
         Delivery::Resolve { id, found, note, yes } => {
             context.output.confirm(&format!("Resolve {id}? It cannot be redriven then."), Consent::from(yes))?;
@@ -228,7 +254,7 @@ pub(super) async fn run(verb: Delivery, context: &mut Context<'_>) -> Result<Exi
             };
             let mut body = body(note, None);
             body["as"] = json!(found);
-            act(&mut client, &mut context.output, &id, "resolve", &body).await?;
+            act(&mut client, &mut context.output, &id, "resolve", &body, None).await?;
         }
     }
     Ok(Exit::Done)
@@ -245,6 +271,24 @@ pub(super) fn body(note: Option<String>, payload: Option<Value>) -> Value {
     body
 }
 
+/// Whether it was done is not known when the connection broke: then the id is told, to ask again by.
+pub(super) async fn redrive(
+    client: &mut Client,
+    output: &mut Output<'_>,
+    id: &str,
+    body: &Value,
+    request_id: &str,
+) -> Result<(), Failure> {
+    let done = act(client, output, id, "redrive", body, Some(request_id)).await;
+    done.map_err(|mut failure| {
+        if failure.exit == Exit::Unreachable {
+            let again = format!("ask again with --request-id {request_id}, which redrives once at most");
+            failure.remedy = Some(failure.remedy.map_or(again.clone(), |first| format!("{first}; {again}")));
+        }
+        failure
+    })
+}
+
 /// One verb on one delivery; says how the delivery stands then.
 pub(super) async fn act(
     client: &mut Client,
@@ -252,9 +296,10 @@ pub(super) async fn act(
     id: &str,
     verb: &str,
     body: &Value,
+    request_id: Option<&str>,
 ) -> Result<(), Failure> {
     let path = client.in_tenant(&["deliveries", id, verb]).await?;
-    let answer = client.post(&path, body).await?;
+    let answer = client.post_once(&path, body, request_id).await?;
     match output.format {
         Format::Json => output.document(&answer),
         Format::Quiet => output.line(id),

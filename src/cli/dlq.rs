@@ -1,6 +1,6 @@
 //! `hookgate dlq …`.
 
-use super::delivery::{COLUMNS, Filter, act, body};
+use super::delivery::{self, COLUMNS, Filter, Request, body};
 use super::table::Column;
 use super::{Client, Context, Exit, Failure};
 
@@ -25,6 +25,8 @@ pub(super) enum Dlq {
         /// Why, for the record
         #[arg(long)]
         note: Option<String>,
+        #[command(flatten)]
+        request: Request,
     },
 }
 
@@ -51,7 +53,7 @@ pub(super) async fn run(verb: Dlq, context: &mut Context<'_>) -> Result<Exit, Fa
             context.output.list(&client.get(&path, &[]).await?, &GROUPS, "sample")?;
             Ok(Exit::Done)
         }
-        Dlq::Redrive { ids, note } => redrive(&mut client, context, &ids, note).await,
+        Dlq::Redrive { ids, note, request } => redrive(&mut client, context, &ids, note, &request.id()).await,
     }
 }
 
@@ -61,12 +63,13 @@ async fn redrive(
     context: &mut Context<'_>,
     ids: &[String],
     note: Option<String>,
+    request_id: &str,
 ) -> Result<Exit, Failure> {
     let body = body(note, None);
     let mut done = 0;
     let mut first = None;
     for id in ids {
-        match act(client, &mut context.output, id, "redrive", &body).await {
+        match delivery::redrive(client, &mut context.output, id, &body, request_id).await {
             Ok(()) => done += 1,
             Err(failure) => {
                 let over = matches!(failure.exit, Exit::Unreachable | Exit::NotAllowed);

@@ -4,7 +4,7 @@ use super::delivery::payload;
 use super::keys::moment;
 use super::output::{plain, text};
 use super::table::Column;
-use super::{Client, Context, Exit, Failure, Format};
+use super::{Client, Context, Exit, Failure, Format, Output};
 use base64::Engine as _;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -111,7 +111,9 @@ pub(super) async fn run(verb: Event, context: &mut Context<'_>) -> Result<Exit, 
         }
         Event::Get { id } => {
             let path = client.in_tenant(&["events", &id]).await?;
-            output.one(&client.get(&path, &[]).await?, &FIELDS, "id")?;
+            let event = client.get(&path, &[]).await?;
+            output.one(&event, &FIELDS, "id")?;
+            hint(output, &event);
         }
         Event::Body { id } => {
             let path = client.in_tenant(&["events", &id, "body"]).await?;
@@ -136,9 +138,17 @@ pub(super) async fn run(verb: Event, context: &mut Context<'_>) -> Result<Exit, 
             if answer["duplicate"] == json!(true) {
                 output.say("the key was published before: nothing new was made");
             }
+            hint(output, &answer);
         }
     }
     Ok(Exit::Done)
+}
+
+/// What the server has to say to people about an event that goes nowhere.
+pub(super) fn hint(output: &mut Output<'_>, answer: &Value) {
+    if let Some(hint) = answer["hint"].as_str() {
+        output.say(&format!("hint: {}", plain(hint)));
+    }
 }
 
 fn publication(publish: &Publish, context: &mut Context<'_>) -> Result<Value, Failure> {

@@ -134,7 +134,8 @@ pub struct Context<'a> {
 /// Runs one command line, program name included.
 pub fn main(args: impl IntoIterator<Item = OsString>, env: Env, streams: Streams<'_>) -> Exit {
     let colour = streams.colour;
-    let parsed = Cli::command().try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
+    let parsed =
+        reference::with_examples(Cli::command()).try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(e) => {

@@ -58,7 +58,9 @@ const NOTES: [(&str, &str); 6] = [
     (
         "hookgate send",
         "No redirect is followed, and no proxy of the environment is used. A header given with `-H` replaces the \
-         scheme's own: that is how to send a forgery. The exit code is 0 when every answer was a 2xx, 7 when some were.",
+         scheme's own: that is how to send a forgery. The exit code is 0 when every answer was a 2xx, 7 when some were. \
+         For people, after a single event, the admin API is asked, if it is at hand, whether any endpoint takes it; if \
+         none does, a hint says what they take.",
     ),
     (
         "hookgate listen",
@@ -69,30 +71,65 @@ const NOTES: [(&str, &str); 6] = [
     ),
 ];
 
-const EXAMPLES: [(&str, &str); 15] = [
-    ("hookgate check", "hookgate check hookgate.toml"),
+/// One or two of each command.
+const EXAMPLES: [(&str, &str); 37] = [
+    ("hookgate check", "hookgate check"),
+    ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
     ("hookgate delivery list", "hookgate delivery list --state dead --endpoint billing --since 2026-01-31T08:00:00Z"),
+    ("hookgate delivery list", "hookgate delivery list --state pending --limit 500 --quiet"),
+    ("hookgate delivery get", "hookgate delivery get dlv_01a22c30c0f870008114eb4fe6826dac"),
+    (
+        "hookgate delivery redrive",
+        "hookgate delivery redrive dlv_01a22c30c0f870008114eb4fe6826dac --note 'fixed in 2.4.1'",
+    ),
+    (
+        "hookgate delivery redrive",
+        "hookgate delivery redrive dlv_01a22c30c0f870008114eb4fe6826dac --payload '{\"id\": 17}' --request-id ticket-4711",
+    ),
+    ("hookgate delivery cancel", "hookgate delivery cancel dlv_01a22c30c0f870008114eb4fe6826dac"),
+    (
+        "hookgate delivery resolve",
+        "hookgate delivery resolve dlv_01a22c30c0f870008114eb4fe6826dac --as sent --note 'seen in their log'",
+    ),
+    ("hookgate demo", "hookgate demo"),
+    ("hookgate demo", "hookgate demo --exit --json"),
+    ("hookgate dlq list", "hookgate dlq list --reason http_500 --since 1h"),
+    ("hookgate dlq groups", "hookgate dlq groups"),
     ("hookgate dlq redrive", "hookgate dlq redrive dlv_01a22c30c0f870008114eb4fe6826dac --note 'the receiver is back'"),
+    ("hookgate endpoint list", "hookgate endpoint list"),
+    ("hookgate endpoint get", "hookgate endpoint get billing"),
+    ("hookgate endpoint secret", "hookgate endpoint secret billing --quiet"),
     ("hookgate endpoint pause", "hookgate endpoint pause billing --for 30m --why 'their maintenance'"),
+    ("hookgate endpoint resume", "hookgate endpoint resume billing"),
+    ("hookgate endpoint enable", "hookgate endpoint enable billing"),
+    ("hookgate endpoint disable", "hookgate endpoint disable billing --why 'the contract has ended'"),
     ("hookgate event list", "hookgate event list --type push --since 1h"),
+    ("hookgate event get", "hookgate event get evt_01a22c30c0f870008114eb4fe6826dab"),
+    ("hookgate event body", "hookgate event body evt_01a22c30c0f870008114eb4fe6826dab"),
     ("hookgate event publish", "hookgate event publish --type invoice.paid --key inv-17 --payload '{\"id\": 17}'"),
+    (
+        "hookgate event publish",
+        "hookgate event publish --type report.ready --file report.csv --content-type text/csv --delay 10m",
+    ),
     (
         "hookgate listen",
         "hookgate listen --port 9000 --secret env:BILLING_SIGNING --status 503,503,200 --retry-after 3",
     ),
     (
         "hookgate send",
-        "hookgate send http://127.0.0.1:8080/in/acme/github --scheme github --secret env:GITHUB_WEBHOOK_SECRET --type push --body push.json",
+        "hookgate send http://127.0.0.1:8080/in/acme/github --source acme/github --type push --body push.json",
     ),
     (
         "hookgate send",
         "hookgate send http://127.0.0.1:8080/in/acme/partner --source acme/partner --data '{}' --count 100 --concurrency 8",
     ),
-    ("hookgate serve", "hookgate serve --config hookgate.toml"),
+    ("hookgate serve", "hookgate serve"),
+    ("hookgate serve", "hookgate serve --config /etc/hookgate.toml --log-format json"),
+    ("hookgate sign", "hookgate sign --scheme stripe --secret env:STRIPE_SECRET --body event.json"),
     (
         "hookgate sign",
-        "hookgate sign --scheme stripe --secret env:STRIPE_SECRET --body event.json --curl http://127.0.0.1:8080/in/acme/stripe",
+        "hookgate sign --source acme/github --type push --data '{}' --curl http://127.0.0.1:8080/in/acme/github",
     ),
     ("hookgate tail", "hookgate tail --endpoint billing --json"),
     (
@@ -101,6 +138,23 @@ const EXAMPLES: [(&str, &str); 15] = [
     ),
     ("hookgate verify", "hookgate verify --cases cases.json"),
 ];
+
+fn examples(name: &str) -> Vec<&'static str> {
+    EXAMPLES.iter().filter(|(of, _)| *of == name).map(|(_, line)| *line).collect()
+}
+
+/// The command line with the examples in its help.
+pub(super) fn with_examples(command: Command) -> Command {
+    taught(command, "")
+}
+
+fn taught(command: Command, above: &str) -> Command {
+    let name = format!("{above}{}", command.get_name());
+    let lines = examples(&name);
+    let command =
+        if lines.is_empty() { command } else { command.after_help(format!("Examples:\n  {}", lines.join("\n  "))) };
+    command.mut_subcommands(|inner| taught(inner, &format!("{name} ")))
+}
 
 /// The whole page.
 pub fn reference() -> String {
@@ -136,7 +190,7 @@ fn chapter(page: &mut String, above: &str, command: &Command) {
     if let Some((_, note)) = NOTES.iter().find(|(of, _)| *of == name) {
         let _ = write!(page, "\n{note}\n");
     }
-    let examples: Vec<&str> = EXAMPLES.iter().filter(|(of, _)| *of == name).map(|(_, line)| *line).collect();
+    let examples = examples(&name);
     if !examples.is_empty() {
         let _ = write!(page, "\n```sh\n{}\n```\n", examples.join("\n"));
     }
@@ -216,8 +270,12 @@ mod tests {
             let parsed = Cli::command().try_get_matches_from(words(line));
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
         }
+        let page = reference();
+        let commands = page.lines().filter_map(|line| line.strip_prefix("## `")?.strip_suffix('`'));
+        let without: Vec<&str> = commands.filter(|name| examples(name).is_empty()).collect();
+        assert!(without.is_empty(), "no example of {without:?}");
         for (name, _) in NOTES {
-            assert!(reference().contains(&format!("## `{name}`")), "{name}");
+            assert!(page.contains(&format!("## `{name}`")), "{name}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! `hookgate send`: signs a body and posts it, once or many times.
 
 use super::client::http;
+use super::event::hint;
 use super::keys::Ready;
 use super::output::plain;
 use super::sign::{Signature, Signed, Signing, destination};
@@ -89,7 +90,9 @@ pub(super) async fn run(args: &Send, context: &mut Context<'_>) -> Result<Exit, 
     };
     if args.count == 1 {
         let shot = one().await?;
-        return show_one(&url, &shot, context);
+        let exit = show_one(&url, &shot, context)?;
+        tell_if_untaken(&url, &shot, context).await;
+        return Ok(exit);
     }
     let mut shots = stream::iter(0..args.count).map(|_| one()).buffer_unordered(usize::from(args.concurrency));
     let mut summary = Summary::default();
@@ -204,6 +207,23 @@ fn show_one(url: &Url, shot: &Shot, context: &mut Context<'_>) -> Result<Exit, F
         }
     }
     Ok(if answer.status.is_success() { Exit::Done } else { Exit::Failed })
+}
+
+/// A gateway on this machine, or one that was named, knows whether an endpoint takes what it accepted: people are told
+/// if none does. To the sender alone it would not say.
+async fn tell_if_untaken(url: &Url, shot: &Shot, context: &mut Context<'_>) {
+    if context.output.format != Format::Table {
+        return;
+    }
+    let Ok(Answer { status: StatusCode::OK, body, .. }) = &shot.outcome else { return };
+    let accepted: Value = serde_json::from_slice(body).unwrap_or_default();
+    let inlet = url.path().rsplit_once("/in/").and_then(|(_, inlet)| inlet.split_once('/'));
+    let (Some(event), Some((tenant, _))) = (accepted["event"].as_str(), inlet) else { return };
+    if let Ok(client) = super::Client::new(context)
+        && let Some(event) = client.glance(tenant, event).await
+    {
+        hint(&mut context.output, &event);
+    }
 }
 
 fn show_line(shot: &Shot, context: &mut Context<'_>) -> Result<(), Failure> {

@@ -55,6 +55,7 @@ fn run(env: &[(&str, &str)], args: &[&str]) -> Ran {
 struct Seen {
     line: String,
     token: String,
+    request_id: String,
     body: Value,
 }
 
@@ -116,10 +117,11 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let line = format!("{} {}", head.method, head.uri);
-    let token = head.headers.get("authorization").map_or("", |v| v.to_str().unwrap()).to_owned();
+    let header = |name: &str| head.headers.get(name).map_or("", |v| v.to_str().unwrap()).to_owned();
+    let (token, request_id) = (header("authorization"), header("idempotency-key"));
     let body = body.collect().await.unwrap().to_bytes();
     let (status, text) = answers(&line);
-    log.lock().unwrap().push(Seen { line, token, body: serde_json::from_slice(&body).unwrap_or_default() });
+    log.lock().unwrap().push(Seen { line, token, request_id, body: serde_json::from_slice(&body).unwrap_or_default() });
     Ok(Response::builder().status(status).body(Full::new(text.into())).unwrap())
 }
 
@@ -404,6 +406,63 @@ fn many_redrives_may_be_partly_done() {
     assert!(partly.err.contains("dlv_2: not dead (wrong_state)") && partly.err.contains("1 of 3"), "{}", partly.err);
     assert_eq!(run(&["dlv_2"]).exit, Exit::Conflict);
     assert_eq!(run(&["dlv_404", "dlv_2"]).exit, Exit::NotFound);
+}
+
+#[test]
+fn people_are_told_of_an_event_that_goes_nowhere() {
+    fn nowhere(line: &str) -> (u16, String) {
+        let hint = json!({"event": "evt_1", "id": "evt_1", "hint": "no endpoint takes `x`\u{1b}"}).to_string();
+        match line {
+            "POST /in/acme/github" => (200, json!({"event": "evt_1", "duplicate": false}).to_string()),
+            "POST /v1/tenants/acme/events" | "GET /v1/tenants/acme/events/evt_1" => (200, hint),
+            "POST /elsewhere" => (200, "{}".into()),
+            _ => (404, "{}".into()),
+        }
+    }
+    let server = Server::start(nowhere);
+    let to = format!("{}/in/acme/github", server.url());
+    let send = ["send", &to, "--scheme=github", "--secret=s", "--data={}"];
+    for args in [&send[..], &["event", "publish", "--type=x", "--payload=1"], &["event", "get", "evt_1"]] {
+        let ran = server.run(args);
+        assert_eq!(ran.exit, Exit::Done, "{args:?}: {}", ran.err);
+        assert!(ran.err.ends_with("hint: no endpoint takes `x`\\u{1b}\n"), "{args:?}: {}", ran.err);
+    }
+    for format in ["--json", "--quiet"] {
+        server.run(&[&send[..], &[format]].concat());
+        assert_eq!(server.last().line, "POST /in/acme/github", "nothing more is asked for scripts");
+    }
+    let elsewhere = format!("{}/elsewhere", server.url());
+    server.run(&["send", &elsewhere, "--scheme=github", "--secret=s", "--data={}"]);
+    assert_eq!(server.last().line, "POST /elsewhere");
+    // Without a server to ask, the send is what it is.
+    let ran = run(&[("HOOKGATE_URL", "http://127.0.0.1:1"), ("HOOKGATE_TOKEN", "t")], &send);
+    assert!(ran.exit == Exit::Done && !ran.err.contains("hint") && !ran.err.contains("error"), "{}", ran.err);
+}
+
+#[test]
+fn every_redrive_has_a_request_id() {
+    let server = Server::start(ordinary);
+    let ids: Vec<String> = [["delivery", "redrive"], ["delivery", "redrive"], ["dlq", "redrive"]]
+        .iter()
+        .map(|verb| {
+            assert_eq!(server.run(&[verb, &["dlv_1"][..]].concat()).exit, Exit::Done);
+            server.last().request_id
+        })
+        .collect();
+    assert!(ids.iter().all(|id| id.len() == 32) && ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
+    for verb in ["delivery", "dlq"] {
+        server.run(&[verb, "redrive", "dlv_1", "--request-id=mine"]);
+        assert_eq!(server.last().request_id, "mine");
+    }
+    server.run(&["delivery", "cancel", "dlv_1", "-y"]);
+    assert_eq!(server.last().request_id, "");
+    assert_eq!(server.run(&["delivery", "redrive", "dlv_1", "--request-id=a b"]).exit, Exit::Usage);
+
+    // Whether it was done is not known: how to ask again is told.
+    let env = [("HOOKGATE_URL", "http://127.0.0.1:1"), ("HOOKGATE_TOKEN", "t"), ("HOOKGATE_TENANT", "acme")];
+    let ran = run(&env, &["delivery", "redrive", "dlv_1", "--request-id=mine"]);
+    assert_eq!(ran.exit, Exit::Unreachable);
+    assert!(ran.err.contains("ask again with --request-id mine"), "{}", ran.err);
 }
 
 #[test]

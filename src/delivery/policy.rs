@@ -56,6 +56,17 @@ impl Backoff {
         };
         wait.min(MAX_WAIT)
     }
+
+    /// No wait is longer.
+    pub fn longest(&self) -> Duration {
+        match self {
+            Backoff::Ladder(waits) => waits.iter().max().copied().unwrap_or_default().min(MAX_WAIT),
+            Backoff::Exponential { base, factor, cap } => {
+                let grows = *factor > 1.0;
+                if grows { (*cap).min(MAX_WAIT) } else { (*base).min(*cap).min(MAX_WAIT) }
+            }
+        }
+    }
 }
 
 /// How often, how long and how far apart.
@@ -124,7 +135,7 @@ mod tests {
         #[test]
         fn no_wait_is_over_a_week(base in 0u64..10_000_000, factor in 0.1f64..50.0, n: u32) {
             let b = Backoff::Exponential { base: Duration::from_secs(base), factor, cap: Duration::MAX };
-            prop_assert!(b.wait_after(n) <= MAX_WAIT);
+            prop_assert!(b.wait_after(n) <= b.longest() && b.longest() <= MAX_WAIT);
         }
     }
 

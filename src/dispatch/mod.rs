@@ -10,12 +10,13 @@ mod rescue;
 mod rounds;
 mod tally;
 mod targets;
+mod time;
 
 pub use rescue::requeue_interrupted;
 pub use tally::Tally;
 pub use targets::{Advice, Target, Targets};
 
-use crate::clock::Clock;
+use crate::clock::ClockWatch;
 use crate::egress::Transport;
 use crate::entropy::Entropy;
 use crate::ledger::{Claimed, Ledger, Slots, Wakes};
@@ -54,7 +55,7 @@ pub struct Crew {
     pub wakes: Arc<Wakes>,
     pub targets: Arc<Targets>,
     pub transport: Arc<dyn Transport>,
-    pub clock: Arc<dyn Clock>,
+    pub clock: Arc<ClockWatch>,
     pub entropy: Arc<dyn Entropy>,
     pub tally: Tally,
 }

@@ -25,16 +25,39 @@ pub async fn requeue_interrupted(crew: &Crew, expired_by: Timestamp) -> Result<u
     }
 }
 
+/// Why those end that nobody tried.
+const OVER: &str = "its time was over before it could be sent";
+
 /// Ends what expired after `after` and by now, whether or not its endpoint is open. What was claimed in time is not
 /// touched: it is asked again before it is sent. Returns up to when everything is done.
 pub(super) async fn expire(crew: &Crew, after: Timestamp) -> Result<Timestamp, LedgerError> {
     loop {
         let now = crew.clock.now();
         let batch = crew.ledger.overdue(after, BATCH_MAX, now).await?;
-        let detail = "its time was over before it could be sent";
-        settle_all(crew, &batch, &Outcome::Released(Reason::EXPIRED), detail).await;
+        settle_all(crew, &batch, &Outcome::Released(Reason::EXPIRED), OVER).await;
         if batch.len() < BATCH_MAX {
             return Ok(now);
+        }
+    }
+}
+
+/// Ends what is older than its endpoint allows, where the endpoint is closed; at an open one, its turn comes by itself.
+pub(super) async fn expire_aged(crew: &Crew) -> Result<(), LedgerError> {
+    loop {
+        let now = crew.clock.now();
+        let closed = crew.targets.endpoints().into_iter().filter(|key| !crew.slots.is_open(*key, now));
+        let limited = closed.filter_map(|key| {
+            let max_age = crew.targets.endpoint(key)?.terms.retry.max_age?;
+            Some((key, now.minus(max_age)))
+        });
+        let began_by: Vec<_> = limited.collect();
+        if began_by.is_empty() {
+            return Ok(());
+        }
+        let batch = crew.ledger.outlived(began_by, BATCH_MAX, now).await?;
+        settle_all(crew, &batch, &Outcome::Released(Reason::MAX_AGE), OVER).await;
+        if batch.len() < BATCH_MAX {
+            return Ok(());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Fair rounds over what waits: one slot to each endpoint in turn, tenants in turn, until nothing more can start.
 
+use super::time::Timekeeper;
 use super::{Crew, Stop, attempt, rescue};
 use crate::clock::Timestamp;
 use crate::ledger::{EndpointKey, LedgerError, Slot, Taken};
@@ -25,6 +26,7 @@ struct Waiting {
     ask: HashMap<EndpointKey, usize>,
     /// What expired by then has been ended.
     expired_by: Timestamp,
+    time: Timekeeper,
 }
 
 impl Waiting {
@@ -42,9 +44,8 @@ pub(super) async fn run(crew: &Arc<Crew>, stop: &Stop, attempts: &TaskTracker) {
     let mut next_poll = Instant::now();
     let mut full_until = None;
     loop {
-        let now = crew.clock.now();
         if Instant::now() >= next_poll {
-            if let Err(error) = poll(crew, &mut waiting, now).await {
+            if let Err(error) = poll(crew, &mut waiting).await {
                 tracing::warn!(%error, "the poll failed; it will be made again");
             }
             next_poll = Instant::now() + crew.settings.poll_every;
@@ -75,12 +76,18 @@ pub(super) async fn run(crew: &Arc<Crew>, stop: &Stop, attempts: &TaskTracker) {
 }
 
 /// Looks at the ledger itself: what no hint told of, and leases whose holder is gone.
-async fn poll(crew: &Crew, waiting: &mut Waiting, now: Timestamp) -> Result<(), LedgerError> {
+async fn poll(crew: &Crew, waiting: &mut Waiting) -> Result<(), LedgerError> {
+    // Read before the clocks are compared: if the clock is set from here on, no lease is taken to have ended by it.
+    let now = crew.clock.now();
+    if waiting.time.keep(crew).await? {
+        waiting.expired_by = Timestamp::ZERO;
+    }
     let rescued = rescue::requeue_interrupted(crew, now).await?;
     if rescued > 0 {
         tracing::warn!(rescued, "attempts whose lease had run out were taken over");
     }
     waiting.expired_by = rescue::expire(crew, waiting.expired_by).await?;
+    rescue::expire_aged(crew).await?;
     let backlog = crew.ledger.backlog().await?;
     for key in crew.targets.endpoints() {
         if !backlog.contains_key(&key) && !waiting.due.contains_key(&key) {

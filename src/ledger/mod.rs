@@ -17,12 +17,12 @@ mod wakes;
 
 pub use error::LedgerError;
 pub use operations::{
-    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, ResolveAs, Resolved, Retention,
+    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
 };
 pub use queue::{
     Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, DeclaredEndpoint, DeclaredTenant, Directory,
-    EndpointEntry, EventContent, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord,
-    Settled, Settlement, TenantEntry,
+    EndpointEntry, EventContent, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord, Settled,
+    Settlement, TenantEntry,
 };
 pub use records::{
     AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointState, EventFilter,

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Verbs that change state on somebody's word, and retention.
 #[async_trait]
 pub trait Operations: Send + Sync + 'static {
-    /// From `dead` alone: the next generation, a fresh budget, due now; the same delivery id and idempotency key.
+    /// From `dead` alone: the next generation, a fresh budget, due now; the same delivery id and idempotency key. Asked
+    /// again under the same request id, it changes nothing and answers as it did.
     async fn redrive(&self, redrive: Redrive, now: Timestamp) -> Result<Redriven, LedgerError>;
     /// From `pending` alone.
     async fn cancel(&self, tenant: TenantKey, id: DeliveryId, now: Timestamp) -> Result<Cancelled, LedgerError>;
@@ -44,6 +45,25 @@ pub struct Redrive {
     pub note: Option<String>,
     /// A corrected payload: the next revision, beside the ones before it.
     pub payload: Option<Bytes>,
+    pub request: Option<RequestId>,
+}
+
+/// What a caller calls one request, so that a repetition of it is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RequestId(String);
+
+impl RequestId {
+    pub const CHARS_MAX: usize = 255;
+
+    /// `None`: not 1 to 255 visible ASCII characters.
+    pub fn new(text: &str) -> Option<Self> {
+        let right = (1..=Self::CHARS_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+        right.then(|| RequestId(text.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +79,8 @@ pub enum Redriven {
     PayloadErased,
     /// Its `expires_at` has passed.
     Expired,
+    /// The request id came before with another note or payload.
+    RequestReused,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -37,16 +37,30 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Takes over leases that ended by `expired_by` (`Timestamp::MAX`: every one, as at the start of the only
     /// process), at most `limit`, under a new token. What becomes of them is for the caller to decide and settle.
-    async fn rescue(
-        &self,
-        expired_by: Timestamp,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<Lease>, LedgerError>;
+    async fn rescue(&self, expired_by: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError>;
 
     /// Pending deliveries whose event expired after `after` and by `now`, leased so that their end can be settled: also
     /// those behind a closed endpoint, which no claim reaches. At most `limit`; fewer means that there are no more.
     async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError>;
+
+    /// Pending deliveries of these endpoints whose generation began by the time beside each, leased so that their end can
+    /// be settled: for closed endpoints, which no claim reaches. At most `limit`; fewer means that there are no more.
+    async fn outlived(
+        &self,
+        began_by: Vec<(EndpointKey, Timestamp)>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Lease>, LedgerError>;
+
+    /// Puts right what a wall clock that was set has moved away: every lease that is held ends at `leases_until`, and
+    /// no pending delivery of these endpoints stays due later than the wait beside it from `now` on, or, where it was
+    /// given a longer one, than that. In transactions of a thousand rows at most. Returns how many are due earlier now.
+    async fn reanchor(
+        &self,
+        leases_until: Timestamp,
+        longest_waits: &[(EndpointKey, Duration)],
+        now: Timestamp,
+    ) -> Result<u64, LedgerError>;
 
     /// For every endpoint with pending work: when the first of it is due. Paused and disabled endpoints included.
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError>;

@@ -55,7 +55,6 @@ impl Host {
         if let Some(loaded) = Arc::get_mut(&mut plugin.loaded) {
             loaded.warnings = warnings;
         }
-        plugin.forget_faults();
         self.keep(tenant, &plugin.loaded);
         Ok(plugin)
     }
@@ -171,7 +170,7 @@ fn no_instance(fault: &Fault) -> Rejected {
     }
 }
 
-/// One call of each export, with values that any plugin must be able to meet.
+/// One call of each export, with values that any plugin must be able to meet. No metric counts it.
 async fn trial(plugin: &Plugin) -> Vec<String> {
     let payload = Bytes::from_static(b"{}");
     let now = Timestamp::from_millis(1_700_000_000_000);
@@ -199,10 +198,10 @@ async fn trial(plugin: &Plugin) -> Vec<String> {
         OutcomeView::Response { status: 200, headers: &headers, body: &payload, body_truncated: false, elapsed };
     let mut faults = Vec::new();
     if plugin.exports().transform {
-        faults.push(("transform", plugin.transform(event, to, attempt).await.result.err()));
+        faults.push(("transform", plugin.try_transform(event, to, attempt).await.and_then(|call| call.result).err()));
     }
     if plugin.exports().classify {
-        faults.push(("classify", plugin.classify(to, attempt, answer).await.result.err()));
+        faults.push(("classify", plugin.try_classify(to, attempt, answer).await.and_then(|call| call.result).err()));
     }
     let told = |(call, fault): (&str, Option<Fault>)| {
         let Fault { kind, detail } = fault?;

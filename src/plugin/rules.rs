@@ -7,6 +7,7 @@ use super::ticker::Ticking;
 use super::{AttemptView, Call, Digest, EndpointView, EventView, Exports, Host, Limits, OutcomeView, Rules};
 use super::{Transformed, convert};
 use crate::delivery::{Fault, FaultKind, Name, Verdict};
+use crate::telemetry::{PLUGIN_CALL, PLUGIN_FAULTS};
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -69,10 +70,6 @@ impl Plugin {
         self.faults.load(Ordering::Relaxed)
     }
 
-    pub(super) fn forget_faults(&self) {
-        self.faults.store(0, Ordering::Relaxed);
-    }
-
     /// A turn of one's own: a slot of the tenant's, one of the process's, and a store.
     async fn turn(&self) -> Result<Turn<'_>, Fault> {
         if self.consecutive_faults() >= Self::FAULTS_MAX {
@@ -103,14 +100,8 @@ fn unavailable(detail: &str) -> Fault {
     Fault { kind: FaultKind::Unavailable, detail: detail.to_owned() }
 }
 
-/// A call that did not come to run.
-fn refused<T>(fault: Fault) -> Call<T> {
-    count(&fault);
-    Call { result: Err(fault), took: Duration::ZERO, log: Vec::new(), log_lines_dropped: 0 }
-}
-
 fn count(fault: &Fault) {
-    metrics::counter!("hookgate_plugin_faults_total", "kind" => fault.kind.as_str()).increment(1);
+    metrics::counter!(PLUGIN_FAULTS, "kind" => fault.kind.as_str()).increment(1);
 }
 
 /// One call under way.
@@ -138,22 +129,89 @@ impl Turn<'_> {
             Ok(Err(fault)) => Err(convert::fault(&fault)),
             Err(failure) => Err(self.store.data().fault(&failure)),
         };
-        let faults = &self.plugin.faults;
-        match &result {
-            Ok(_) => faults.store(0, Ordering::Relaxed),
+        let log = self.store.into_data().log;
+        Call { result, took: self.began.elapsed(), log: log.lines, log_lines_dropped: log.dropped }
+    }
+}
+
+impl Plugin {
+    /// One call, of which nothing is counted. The error: it did not come to run.
+    pub(super) async fn try_transform(
+        &self,
+        event: EventView<'_>,
+        to: EndpointView<'_>,
+        attempt: AttemptView<'_>,
+    ) -> Result<Call<Transformed>, Fault> {
+        let Some(export) = &self.loaded.transform else { return Err(unavailable("it has no transform")) };
+        if event.payload.len() > self.limits.input_bytes_max {
+            let detail = format!(
+                "the event has {} bytes; a plugin can be given {}",
+                event.payload.len(),
+                self.limits.input_bytes_max
+            );
+            return Err(Fault { kind: FaultKind::InputTooLarge, detail });
+        }
+        let mut turn = self.turn().await?;
+        let of_event = convert::attributes(event.attributes);
+        let of_attempt = convert::attributes(attempt.attributes);
+        let answer = async {
+            let instance = turn.instance().await?;
+            let guest = export.load(&mut turn.store, &instance)?;
+            let event = convert::event(&event, &of_event);
+            let attempt = convert::attempt(&attempt, &of_attempt);
+            guest.call_transform(&mut turn.store, event, convert::endpoint(&to), attempt).await
+        };
+        let answer = answer.await;
+        Ok(turn.end(answer, |given, log| convert::transformed(given, &self.host.owned, &self.limits, log)))
+    }
+
+    /// As [`Plugin::try_transform`].
+    pub(super) async fn try_classify(
+        &self,
+        to: EndpointView<'_>,
+        attempt: AttemptView<'_>,
+        outcome: OutcomeView<'_>,
+    ) -> Result<Call<Verdict>, Fault> {
+        let Some(export) = &self.loaded.classify else { return Err(unavailable("it has no classify")) };
+        let mut turn = self.turn().await?;
+        let mut dropped = String::new();
+        let mut of_attempt = convert::attributes(attempt.attributes);
+        let headers = convert::response_headers(&outcome, &mut of_attempt, &mut dropped);
+        let answer = async {
+            let instance = turn.instance().await?;
+            let guest = export.load(&mut turn.store, &instance)?;
+            let attempt = convert::attempt(&attempt, &of_attempt);
+            let outcome = convert::outcome(&outcome, &headers, &self.limits);
+            guest.call_classify(&mut turn.store, convert::endpoint(&to), attempt, outcome).await
+        };
+        let answer = answer.await;
+        Ok(turn.end(answer, convert::verdict))
+    }
+
+    /// Counts what a call on behalf of a delivery came to.
+    fn counted<T>(&self, name: &'static str, call: Result<Call<T>, Fault>) -> Call<T> {
+        let call = match call {
+            Ok(call) => call,
+            Err(fault) => {
+                count(&fault);
+                return Call { result: Err(fault), took: Duration::ZERO, log: Vec::new(), log_lines_dropped: 0 };
+            }
+        };
+        match &call.result {
+            Ok(_) => self.faults.store(0, Ordering::Relaxed),
             Err(fault) => {
                 count(fault);
                 if fault.kind != FaultKind::Unavailable {
-                    let before = faults.fetch_add(1, Ordering::Relaxed);
-                    if before + 1 == Plugin::FAULTS_MAX {
-                        let digest = self.plugin.digest();
+                    let before = self.faults.fetch_add(1, Ordering::Relaxed);
+                    if before + 1 == Self::FAULTS_MAX {
+                        let digest = self.digest();
                         tracing::warn!(%digest, kind = fault.kind.as_str(), "plugin disabled: too many faults in a row");
                     }
                 }
             }
         }
-        let log = self.store.into_data().log;
-        Call { result, took: self.began.elapsed(), log: log.lines, log_lines_dropped: log.dropped }
+        metrics::histogram!(PLUGIN_CALL, "call" => name).record(call.took);
+        call
     }
 }
 
@@ -169,32 +227,7 @@ impl Rules for Plugin {
         to: EndpointView<'_>,
         attempt: AttemptView<'_>,
     ) -> Call<Transformed> {
-        let Some(export) = &self.loaded.transform else { return refused(unavailable("it has no transform")) };
-        if event.payload.len() > self.limits.input_bytes_max {
-            let detail = format!(
-                "the event has {} bytes; a plugin can be given {}",
-                event.payload.len(),
-                self.limits.input_bytes_max
-            );
-            return refused(Fault { kind: FaultKind::InputTooLarge, detail });
-        }
-        let mut turn = match self.turn().await {
-            Ok(turn) => turn,
-            Err(fault) => return refused(fault),
-        };
-        let of_event = convert::attributes(event.attributes);
-        let of_attempt = convert::attributes(attempt.attributes);
-        let answer = async {
-            let instance = turn.instance().await?;
-            let guest = export.load(&mut turn.store, &instance)?;
-            let event = convert::event(&event, &of_event);
-            let attempt = convert::attempt(&attempt, &of_attempt);
-            guest.call_transform(&mut turn.store, event, convert::endpoint(&to), attempt).await
-        };
-        let answer = answer.await;
-        let call = turn.end(answer, |given, log| convert::transformed(given, &self.host.owned, &self.limits, log));
-        metrics::histogram!("hookgate_plugin_call_seconds", "call" => "transform").record(call.took);
-        call
+        self.counted("transform", self.try_transform(event, to, attempt).await)
     }
 
     async fn classify(
@@ -203,24 +236,6 @@ impl Rules for Plugin {
         attempt: AttemptView<'_>,
         outcome: OutcomeView<'_>,
     ) -> Call<Verdict> {
-        let Some(export) = &self.loaded.classify else { return refused(unavailable("it has no classify")) };
-        let mut turn = match self.turn().await {
-            Ok(turn) => turn,
-            Err(fault) => return refused(fault),
-        };
-        let mut dropped = String::new();
-        let mut of_attempt = convert::attributes(attempt.attributes);
-        let headers = convert::response_headers(&outcome, &mut of_attempt, &mut dropped);
-        let answer = async {
-            let instance = turn.instance().await?;
-            let guest = export.load(&mut turn.store, &instance)?;
-            let attempt = convert::attempt(&attempt, &of_attempt);
-            let outcome = convert::outcome(&outcome, &headers, &self.limits);
-            guest.call_classify(&mut turn.store, convert::endpoint(&to), attempt, outcome).await
-        };
-        let answer = answer.await;
-        let call = turn.end(answer, convert::verdict);
-        metrics::histogram!("hookgate_plugin_call_seconds", "call" => "classify").record(call.took);
-        call
+        self.counted("classify", self.try_classify(to, attempt, outcome).await)
     }
 }

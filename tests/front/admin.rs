@@ -87,6 +87,21 @@ async fn publishing_one() {
 }
 
 #[tokio::test]
+async fn an_event_that_goes_nowhere_is_told_why() {
+    let office = office().await;
+    let events = format!("{ACME}/events");
+    let other = "{\"type\":\"other\",\"payload\":1}";
+    let published = office.post(&events, other).await;
+    assert_golden("published-nowhere", &published);
+    let batch = office.post(&events, &format!("{{\"events\":[{other}]}}")).await.json();
+    assert_eq!(batch["items"][0]["hint"], published.json()["hint"]);
+    let event = office.get(&format!("{events}/{}", published.json()["event"].as_str().unwrap())).await.json();
+    assert_eq!(event["hint"], published.json()["hint"]);
+    let taken = office.post(&events, "{\"type\":\"push\",\"payload\":1}").await.json();
+    assert_eq!(taken.get("hint"), None);
+}
+
+#[tokio::test]
 async fn publishing_a_batch() {
     let office = office().await;
     let events = format!("{ACME}/events");
@@ -167,13 +182,20 @@ async fn delivery_verbs() {
     let [dead, pending, _, _] = office.deliveries;
     let body = "{\"note\":\"fixed upstream\",\"payload\":{\"b\" : 1,\"a\":2.0}}";
     assert_golden("redriven", &office.post(&format!("{ACME}/deliveries/{dead}/redrive"), body).await);
-    let payload = office.ledger.redriven_with.lock().unwrap().clone().unwrap();
-    assert_eq!(payload.as_deref(), Some(b"{\"b\" : 1,\"a\":2.0}".as_slice()));
+    let asked = office.ledger.redriven_with.lock().unwrap().clone().unwrap();
+    assert_eq!(asked.request, None);
+    assert_eq!(asked.payload.as_deref(), Some(b"{\"b\" : 1,\"a\":2.0}".as_slice()));
     assert_golden("cancelled", &office.post(&format!("{ACME}/deliveries/{pending}/cancel"), "").await);
 
     let office = crate::office::office().await;
     assert_eq!(office.post(&format!("{ACME}/deliveries/{dead}/redrive"), "").await.json()["state"], "pending");
-    assert_eq!(office.ledger.redriven_with.lock().unwrap().clone(), Some(None));
+    assert_eq!(office.ledger.redriven_with.lock().unwrap().clone().unwrap().payload, None);
+
+    let office = crate::office::office().await;
+    let once = office.ask("POST", &format!("{ACME}/deliveries/{dead}/redrive"), "idempotency-key: r-1\r\n", "").await;
+    assert_eq!(once.json()["state"], "pending");
+    let asked = office.ledger.redriven_with.lock().unwrap().clone().unwrap();
+    assert_eq!(asked.request, hookgate::ledger::RequestId::new("r-1"));
 
     let office = crate::office::office().await;
     let resolve = "{\"as\":\"not_sent\",\"note\":\"told by phone\"}";

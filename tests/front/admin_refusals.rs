@@ -318,11 +318,30 @@ async fn states_that_forbid_a_verb() {
         let is = office.refusal("POST", &format!("{ACME}/deliveries/{id}/{verb}"), body).await;
         assert_refusal(&is, 409, code, state, verb);
     }
-    for (answer, code) in [(Redriven::PayloadErased, "payload_erased"), (Redriven::Expired, "expired")] {
+    for (answer, code) in [
+        (Redriven::PayloadErased, "payload_erased"),
+        (Redriven::Expired, "expired"),
+        (Redriven::RequestReused, "key_reused"),
+    ] {
         *office.ledger.redrive_answers.lock().unwrap() = Some(answer);
         let is = office.refusal("POST", &format!("{ACME}/deliveries/{dead}/redrive"), "").await;
         assert_refusal(&is, 409, code, "", code);
     }
+}
+
+#[tokio::test]
+async fn request_ids_that_are_none() {
+    let office = office().await;
+    let redrive = format!("{ACME}/deliveries/{}/redrive", office.deliveries[0]);
+    let long = format!("idempotency-key: {}\r\n", "x".repeat(256));
+    for headers in ["idempotency-key: \r\n", "idempotency-key: a b\r\n", "idempotency-key: \u{e9}\r\n", long.as_str()] {
+        let reply = office.ask("POST", &redrive, headers, "").await;
+        assert_eq!((reply.status, reply.code().as_str()), (422, "invalid"), "{headers}");
+        assert_eq!(reply.json()["field"], "idempotency-key");
+    }
+    let twice = "idempotency-key: a\r\nidempotency-key: b\r\n";
+    assert_eq!(office.ask("POST", &redrive, twice, "").await.status, 422);
+    assert!(office.ledger.redriven_with.lock().unwrap().is_none());
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use hookgate::telemetry::Metrics;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,10 @@ pub struct Still;
 impl Clock for Still {
     fn now(&self) -> Timestamp {
         NOW
+    }
+
+    fn monotonic(&self) -> Instant {
+        Instant::now()
     }
 }
 

@@ -30,9 +30,15 @@ async fn redrive_is_the_same_delivery_with_a_fresh_budget() {
 
     mended.store(true, Ordering::SeqCst);
     let path = format!("deliveries/{id}/redrive");
-    let first = gateway.post(&path, &json!({"note": "partner mended it"})).await;
+    let redrive = async || {
+        let asked = gateway.api("POST", &path).header("idempotency-key", "r-1");
+        gateway.send(asked.json(&json!({"note": "partner mended it"}))).await.unwrap()
+    };
+    let first = redrive().await;
     assert!((200..300).contains(&first.status), "{}", first.text);
     gateway.until_deliveries("state=delivered", 1).await;
+    let repeated = redrive().await;
+    assert_eq!((repeated.status, repeated.json()["state"].as_str()), (200, Some("delivered")), "{}", repeated.text);
     let again = gateway.post(&path, &json!({})).await;
     assert_eq!(again.status, 409, "{}", again.text);
 

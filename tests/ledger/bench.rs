@@ -1,7 +1,7 @@
 //! A ledger under test, with short words for what the tests do to it.
 
 use crate::support::{ManualClock, SeededEntropy, name, publication, verified};
-use hookgate::clock::{Clock as _, Timestamp};
+use hookgate::clock::{Clock as _, ClockWatch, Timestamp};
 use hookgate::delivery::{DecidedBy, Decision, DeliveryId, Disposition, EventId, Reason};
 use hookgate::ledger::sqlite::{Settings, SqliteLedger, open};
 use hookgate::ledger::{
@@ -29,6 +29,7 @@ pub struct Bench {
     pub slots: Arc<Slots>,
     pub wakes: Arc<Wakes>,
     pub clock: Arc<ManualClock>,
+    pub watch: Arc<ClockWatch>,
     pub directory: Directory,
     pub dir: Arc<TempDir>,
     pub path: PathBuf,
@@ -73,12 +74,12 @@ impl Bench {
         let wakes = Arc::new(Wakes::default());
         let slots = Arc::new(Slots::new(Arc::clone(&wakes)));
         let clock = Arc::new(ManualClock::at(now));
+        let watch = Arc::new(ClockWatch::new(Arc::<ManualClock>::clone(&clock)));
         let path = settings.path.clone();
         // The same chance on every run, but never twice for one ledger.
         static OPENED: AtomicU64 = AtomicU64::new(0);
         let entropy = Arc::new(SeededEntropy::new(OPENED.fetch_add(1, Ordering::SeqCst) << 32));
-        let (sqlite, births) =
-            open(settings, Arc::clone(&slots), Arc::clone(&wakes), entropy, Arc::<ManualClock>::clone(&clock))?;
+        let (sqlite, births) = open(settings, Arc::clone(&slots), Arc::clone(&wakes), entropy, Arc::clone(&watch))?;
         let ledger: Arc<dyn Ledger> = Arc::<SqliteLedger>::clone(&sqlite);
         let directory = ledger.declare(declaration(), now).await?;
         let caps = directory.tenants.values().flat_map(|t| {
@@ -91,7 +92,7 @@ impl Bench {
             })
         });
         slots.configure(caps.collect(), 10_000, 10_000);
-        Ok(Bench { ledger, sqlite, births, slots, wakes, clock, directory, dir, path })
+        Ok(Bench { ledger, sqlite, births, slots, wakes, clock, watch, directory, dir, path })
     }
 
     /// Ends this process's part without closing, and begins again on what is on the disk.

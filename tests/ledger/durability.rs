@@ -1,6 +1,6 @@
 //! Restarts, crashes, damage, and a disk that is full.
 
-use crate::bench::{Bench, START, delivered, record, retry, settings};
+use crate::bench::{Bench, START, WINDOW, delivered, record, retry, settings};
 use crate::support::publication;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::DeliveryState;
@@ -109,6 +109,22 @@ async fn a_newer_schema_is_refused_and_left_as_it_is() {
     drop(raw);
     let error = refused(Bench::try_open(settings(&path), dir, START).await);
     assert!(error.contains("newer hookgate"), "{error}");
+}
+
+#[tokio::test]
+async fn an_older_schema_is_brought_up_with_what_is_in_it() {
+    let mut bench = Bench::new().await;
+    let (path, dir, endpoint) = (bench.path.clone(), Arc::clone(&bench.dir), bench.endpoint("billing"));
+    let born = bench.start("billing").await;
+    bench.settle(born.lease, retry(bench.now().plus(WINDOW))).await;
+    bench.ledger.close().await.unwrap();
+    drop(bench);
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    raw.execute_batch("DROP INDEX delivery_age; DROP TABLE redrive; PRAGMA user_version = 1").unwrap();
+    drop(raw);
+    let bench = Bench::open(settings(&path), dir, START).await;
+    let outlived = bench.ledger.outlived(vec![(endpoint, START)], 9, START).await.unwrap();
+    assert_eq!(outlived.iter().map(|o| o.delivery).collect::<Vec<_>>(), [born.lease.delivery]);
 }
 
 #[tokio::test]

@@ -191,7 +191,7 @@ impl Model {
             Step::Redrive { which } => {
                 let Some(id) = self.pick(which) else { return self };
                 let before = self.rows[&id].clone();
-                let asked = Redrive { tenant: acme, delivery: id, note: None, payload: None };
+                let asked = Redrive { tenant: acme, delivery: id, note: None, payload: None, request: None };
                 let done = self.bench.ledger.redrive(asked, now).await.unwrap();
                 if before.state == DeliveryState::Dead {
                     let generation = before.generation + 1;

@@ -5,7 +5,8 @@ use crate::support::{name, publication};
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Mint};
 use hookgate::ledger::{
-    Accepted, Cancelled, EndpointChange, Pruned, Redrive, Redriven, ResolveAs, Resolved, ResponseRecord, Retention,
+    Accepted, Cancelled, EndpointChange, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, ResponseRecord,
+    Retention,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ fn days(n: u64) -> Duration {
 }
 
 fn redrive(bench: &Bench, delivery: DeliveryId) -> Redrive {
-    Redrive { tenant: bench.tenant("acme"), delivery, note: None, payload: None }
+    Redrive { tenant: bench.tenant("acme"), delivery, note: None, payload: None, request: None }
 }
 
 fn nobody() -> DeliveryId {
@@ -48,6 +49,52 @@ async fn a_redrive_is_the_next_generation_of_the_same_delivery() {
     let never = bench.ledger.redrive(redrive(&bench, id), bench.now()).await.unwrap();
     assert_eq!(never, Redriven::NotDead(DeliveryState::Delivered));
     assert_eq!(bench.ledger.redrive(redrive(&bench, nobody()), bench.now()).await.unwrap(), Redriven::NotFound);
+}
+
+#[tokio::test]
+async fn the_same_request_twice_is_one_redrive() {
+    let mut bench = Bench::new().await;
+    let id = bench.kill("billing").await;
+    let asked = |bench: &Bench, request: &str, payload: &str| Redrive {
+        note: Some("fixed".into()),
+        payload: Some(payload.to_owned().into()),
+        request: RequestId::new(request),
+        ..redrive(bench, id)
+    };
+    let ask = async |bench: &Bench, redrive| bench.ledger.redrive(redrive, bench.now()).await.unwrap();
+    let first = Redriven::Done { generation: 2, revision: 2 };
+    assert_eq!(ask(&bench, asked(&bench, "a", "1")).await, first);
+    assert_eq!(ask(&bench, asked(&bench, "a", "1")).await, first, "while it waits");
+    let claimed = bench.claim("billing", 1).await.remove(0);
+    bench.settle(claimed.lease, dead("http_400")).await;
+    let mut bench = bench.restart().await;
+    assert_eq!(ask(&bench, asked(&bench, "a", "1")).await, first, "over a restart, and dead again");
+    assert_eq!(bench.detail(id).await.delivery.state, DeliveryState::Dead);
+    for other in [asked(&bench, "a", "2"), Redrive { note: None, ..asked(&bench, "a", "1") }] {
+        assert_eq!(ask(&bench, other).await, Redriven::RequestReused);
+    }
+    let second = Redriven::Done { generation: 3, revision: 3 };
+    assert_eq!(ask(&bench, asked(&bench, "b", "1")).await, second, "another request is another redrive");
+    assert_eq!(ask(&bench, asked(&bench, "a", "1")).await, first, "and the earlier one is not forgotten");
+    let claimed = bench.claim("billing", 1).await.remove(0);
+    bench.settle(claimed.lease, delivered()).await;
+    assert_eq!(ask(&bench, asked(&bench, "b", "1")).await, second);
+    assert_eq!(bench.detail(id).await.delivery.generation, 3);
+
+    // Another delivery's request, though it has the same name; and what was refused may be asked again.
+    let other = bench.kill("billing").await;
+    let of_other = Redrive { delivery: other, ..asked(&bench, "a", "9") };
+    assert_eq!(ask(&bench, of_other).await, Redriven::Done { generation: 2, revision: 2 });
+    let early = Redrive { delivery: other, ..asked(&bench, "c", "9") };
+    assert_eq!(ask(&bench, early.clone()).await, Redriven::NotDead(DeliveryState::Pending));
+    let claimed = bench.claim("billing", 1).await.remove(0);
+    bench.settle(claimed.lease, dead("http_400")).await;
+    assert_eq!(ask(&bench, early).await, Redriven::Done { generation: 3, revision: 3 });
+
+    bench.clock.advance(days(200));
+    prune_all(&bench, &retention()).await;
+    let left: u32 = bench.raw().query_row("SELECT count(*) FROM redrive", [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 2, "what waits keeps its own");
 }
 
 #[tokio::test]

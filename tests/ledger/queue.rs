@@ -5,9 +5,10 @@ use crate::support::{name, publication};
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{Decision, DeliveryState, Disposition, EndpointEffect, EndpointStatus, Reason};
 use hookgate::ledger::{
-    Accept, Accepted, EndpointChange, EndpointKey, LedgerError, LogRecord, NewDelivery, RequestRecord, ResponseRecord,
-    Settled, Taken, TenantKey,
+    Accept, Accepted, EndpointChange, EndpointKey, LedgerError, LogRecord, NewDelivery, Redrive, RequestRecord,
+    ResponseRecord, Settled, Taken, TenantKey,
 };
+use hookgate::verify::Publication;
 use std::time::Duration;
 
 fn secs(n: u64) -> Duration {
@@ -111,7 +112,7 @@ async fn one_claim_serves_several_endpoints() {
 async fn work_for_later_is_not_claimed_before() {
     let mut bench = Bench::new().await;
     let at = bench.now().plus(secs(60));
-    let later = hookgate::verify::Publication { deliver_at: Some(at), ..publication("t", None, "later") };
+    let later = Publication { deliver_at: Some(at), ..publication("t", None, "later") };
     bench.publish(later, &["+billing"]).await;
     assert!(bench.births.try_recv().is_err());
     assert_eq!(bench.slots.in_flight(), 0, "the slot is given back");
@@ -168,7 +169,10 @@ async fn a_lease_that_was_taken_over_settles_nothing() {
     assert_eq!(bench.settle(born.lease, delivered()).await, Settled::LeaseLost);
     let detail = bench.detail(born.lease.delivery).await;
     assert_eq!(detail.attempts.len(), 1);
-    assert_eq!((detail.attempts[0].id, detail.attempts[0].outcome.as_deref()), (born.lease.attempt(), Some("interrupted")));
+    assert_eq!(
+        (detail.attempts[0].id, detail.attempts[0].outcome.as_deref()),
+        (born.lease.attempt(), Some("interrupted"))
+    );
 }
 
 #[tokio::test]
@@ -446,4 +450,47 @@ async fn after_closing_every_verb_is_unavailable() {
     assert!(matches!(bench.ledger.probe().await, Err(LedgerError::Unavailable(_))));
     let bench = bench.restart().await;
     assert_eq!(bench.claim("billing", 1).await[0].lease.delivery, ids[0]);
+}
+
+#[tokio::test]
+async fn work_that_is_older_than_allowed_is_found_behind_its_endpoint() {
+    let mut bench = Bench::new().await;
+    let billing = bench.endpoint("billing");
+    let (_, old) = bench.accept("old", &["billing", "crm"]).await;
+    let later = Publication { deliver_at: Some(bench.now().plus(secs(500))), ..publication("t", None, "later") };
+    let Accepted::New(later) = bench.publish(later, &["billing"]).await else { panic!() };
+    let later = bench.ledger.event(bench.tenant("acme"), later).await.unwrap().unwrap().deliveries.unwrap()[0];
+    let retried = bench.start("billing").await;
+    bench.settle(retried.lease, retry(bench.now().plus(secs(300)))).await;
+    let under_way = bench.start("billing").await;
+    let redriven = bench.kill("billing").await;
+    let bound = bench.now();
+    bench.clock.advance(Duration::from_millis(1));
+    let redrive =
+        Redrive { tenant: bench.tenant("acme"), delivery: redriven, note: None, payload: None, request: None };
+    bench.ledger.redrive(redrive, bench.now()).await.unwrap();
+    bench.accept("young", &["billing"]).await;
+    bench.clock.advance(secs(100));
+
+    let outlived = async |limit| bench.ledger.outlived(vec![(billing, bound)], limit, bench.now()).await.unwrap();
+    let (mut taken, rest) = (outlived(2).await, outlived(9).await);
+    assert_eq!((taken.len(), rest.len()), (2, 1));
+    taken.extend(rest);
+    let mut found: Vec<_> = taken.iter().map(|t| t.delivery).collect();
+    let mut expected = vec![old[0], later, retried.lease.delivery];
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    assert!(taken.iter().all(|t| t.history.began_at == bound && t.endpoint == billing));
+    assert!(outlived(9).await.is_empty(), "what is taken is leased");
+    for one in &taken {
+        let settled = bench.settle(*one, Disposition::Expired(Reason::MAX_AGE)).await;
+        assert_eq!(settled, Settled::Stored);
+    }
+    let row = bench.detail(retried.lease.delivery).await;
+    assert_eq!((row.delivery.state, row.delivery.reason.as_deref()), (DeliveryState::Expired, Some("max_age")));
+    assert_eq!(row.attempts.iter().map(|a| a.number).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(bench.settle(under_way.lease, delivered()).await, Settled::Stored);
+    let gauges = bench.ledger.gauges();
+    assert_eq!((gauges.pending, gauges.in_flight), (3, 0), "crm's, the redriven and the young one");
 }

@@ -253,7 +253,7 @@ async fn another_tenants_rows_are_not_there() {
             assert!(ledger.deliveries(globex, &filter, &page(9, None)).await.unwrap().items.is_empty(), "{filter:?}");
         }
     }
-    let redrive = Redrive { tenant: globex, delivery: dead, note: None, payload: Some("x".into()) };
+    let redrive = Redrive { tenant: globex, delivery: dead, note: None, payload: Some("x".into()), request: None };
     assert_eq!(ledger.redrive(redrive, now).await.unwrap(), Redriven::NotFound);
     assert_eq!(ledger.cancel(globex, waiting[0], now).await.unwrap(), Cancelled::NotFound);
     assert_eq!(ledger.resolve(globex, dead, ResolveAs::Sent, None, now).await.unwrap(), Resolved::NotFound);

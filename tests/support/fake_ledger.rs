@@ -1,7 +1,6 @@
 //! A ledger in memory: true to the traits where the front looks, silent where it does not.
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, EventId, Mint, Name, PluginVersionId};
 use hookgate::entropy::Entropy;
@@ -46,7 +45,7 @@ pub struct FakeLedger {
     pub endpoints: Mutex<Vec<(TenantKey, EndpointState)>>,
     /// The last filter and page a list was asked for, as it prints.
     pub asked: Mutex<Option<String>>,
-    pub redriven_with: Mutex<Option<Option<Bytes>>>,
+    pub redriven_with: Mutex<Option<Redrive>>,
     pub redrive_answers: Mutex<Option<Redriven>>,
     pub erased: Mutex<bool>,
     pub gauges: Mutex<Gauges>,
@@ -123,6 +122,24 @@ impl Queue for FakeLedger {
         Ok(Vec::new())
     }
 
+    async fn outlived(
+        &self,
+        _: Vec<(EndpointKey, Timestamp)>,
+        _: usize,
+        _: Timestamp,
+    ) -> Result<Vec<Lease>, LedgerError> {
+        Ok(Vec::new())
+    }
+
+    async fn reanchor(
+        &self,
+        _: Timestamp,
+        _: &[(EndpointKey, std::time::Duration)],
+        _: Timestamp,
+    ) -> Result<u64, LedgerError> {
+        Ok(0)
+    }
+
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError> {
         Ok(BTreeMap::new())
     }
@@ -161,7 +178,8 @@ impl Records for FakeLedger {
         self.check()?;
         let stored = self.stored.lock().unwrap();
         let found = stored.iter().find(|stored| stored.tenant == tenant && stored.id == id);
-        Ok(found.map(|stored| event_row(stored, Some(Vec::new()))))
+        let id = |at: &Stored| DeliveryId::from(self.mint.mint(at.event.received_at, &Fixed));
+        Ok(found.map(|stored| event_row(stored, Some(stored.deliveries.iter().map(|_| id(stored)).collect()))))
     }
 
     async fn event_body(&self, tenant: TenantKey, id: EventId) -> Result<Option<Option<BodyRow>>, LedgerError> {
@@ -239,8 +257,8 @@ impl Operations for FakeLedger {
         if row.delivery.state != DeliveryState::Dead {
             return Ok(Redriven::NotDead(row.delivery.state));
         }
-        *self.redriven_with.lock().unwrap() = Some(redrive.payload);
         self.set_state(redrive.delivery, DeliveryState::Pending, redrive.note.as_deref());
+        *self.redriven_with.lock().unwrap() = Some(redrive);
         Ok(Redriven::Done { generation: 2, revision: 1 })
     }
 

@@ -9,25 +9,52 @@ use hookgate::entropy::Entropy;
 use hookgate::secret::Secret;
 use hookgate::verify::{Event, Grant, Publication, Verified};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A clock that moves when it is told to.
-pub struct ManualClock(AtomicI64);
+pub struct ManualClock {
+    wall: AtomicI64,
+    /// Milliseconds that have passed, whatever the wall clock was set to.
+    passed: AtomicU64,
+    since: Instant,
+    looks: AtomicU64,
+}
 
 impl ManualClock {
     pub fn at(now: Timestamp) -> Self {
-        ManualClock(AtomicI64::new(now.as_millis()))
+        ManualClock {
+            wall: AtomicI64::new(now.as_millis()),
+            passed: AtomicU64::new(0),
+            since: Instant::now(),
+            looks: AtomicU64::new(0),
+        }
     }
 
+    /// Time passes.
     pub fn advance(&self, span: Duration) -> Timestamp {
-        let millis = i64::try_from(span.as_millis()).unwrap();
-        Timestamp::from_millis(self.0.fetch_add(millis, Ordering::SeqCst) + millis)
+        self.passed.fetch_add(u64::try_from(span.as_millis()).unwrap(), Ordering::SeqCst);
+        self.set_by(i64::try_from(span.as_millis()).unwrap())
+    }
+
+    /// Somebody sets the wall clock, by so many milliseconds.
+    pub fn set_by(&self, millis: i64) -> Timestamp {
+        Timestamp::from_millis(self.wall.fetch_add(millis, Ordering::SeqCst) + millis)
+    }
+
+    /// How often somebody asked what time it is.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::SeqCst)
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        Timestamp::from_millis(self.wall.load(Ordering::SeqCst))
+    }
+
+    fn monotonic(&self) -> Instant {
+        self.since + Duration::from_millis(self.passed.load(Ordering::SeqCst))
     }
 }
 

@@ -175,7 +175,7 @@ fn due_rows(
     Ok(())
 }
 
-/// A row of `expired` or `overdue`, under the next token. The columns of both are the same.
+/// A row of `expired`, `overdue` or [`OUTLIVED`], under the next token. Their columns are the same.
 fn taken(row: &rusqlite::Row<'_>, until: Timestamp) -> Result<Lease, Fault> {
     Ok(Lease {
         tenant: TenantKey(row.get(0)?),
@@ -235,20 +235,62 @@ impl Verb for Overdue {
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Lease>, Fault> {
         let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
-        let until = self.now.plus(RESCUE_LEASE);
-        let mut all = Vec::new();
-        let mut rows = w.sql.overdue.query((self.after.as_millis(), self.now.as_millis(), limit))?;
-        while let Some(row) = rows.next()? {
-            all.push(taken(row, until)?);
-        }
-        drop(rows);
-        for lease in &mut all {
-            lease.number = lease.number.saturating_add(1);
-            lease.started_at = self.now;
-            w.begin(lease)?;
-        }
-        Ok(all)
+        let mut over = Vec::new();
+        let rows = w.sql.overdue.query((self.after.as_millis(), self.now.as_millis(), limit))?;
+        over_rows(rows, self.now, &mut over)?;
+        begin_all(w, &mut over, self.now)?;
+        Ok(over)
     }
+}
+
+/// Pending work of closed endpoints that is older than they allow, to be leased and ended.
+pub(super) struct Outlived {
+    pub began_by: Vec<(EndpointKey, Timestamp)>,
+    pub limit: usize,
+    pub now: Timestamp,
+}
+
+/// What is due that long was there that long; the others are those that are due later than they began.
+const OUTLIVED: &str = "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, \
+    d.generation, d.revision, d.attempts, d.began_at, e.expires_at \
+    FROM delivery d INDEXED BY delivery_live LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+    WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at <= ?2 \
+    UNION ALL \
+    SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, \
+    d.generation, d.revision, d.attempts, d.began_at, e.expires_at \
+    FROM delivery d INDEXED BY delivery_age LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+    WHERE d.state = 0 AND d.due_at > d.began_at AND d.endpoint = ?1 AND d.began_at <= ?2 AND d.due_at > ?2 LIMIT ?3";
+
+impl Verb for Outlived {
+    type Done = Vec<Lease>;
+
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Lease>, Fault> {
+        let mut over = Vec::new();
+        let mut outlived = w.connection.prepare_cached(OUTLIVED)?;
+        for (endpoint, began_by) in &self.began_by {
+            let limit = i64::try_from(self.limit.saturating_sub(over.len())).unwrap_or(i64::MAX);
+            over_rows(outlived.query((endpoint.0, began_by.as_millis(), limit))?, self.now, &mut over)?;
+        }
+        begin_all(w, &mut over, self.now)?;
+        Ok(over)
+    }
+}
+
+fn over_rows(mut rows: rusqlite::Rows<'_>, now: Timestamp, into: &mut Vec<Lease>) -> Result<(), Fault> {
+    while let Some(row) = rows.next()? {
+        into.push(taken(row, now.plus(RESCUE_LEASE))?);
+    }
+    Ok(())
+}
+
+/// Each gets the attempt that says that its time is over.
+fn begin_all(w: &mut Writer<'_>, over: &mut [Lease], now: Timestamp) -> Result<(), Fault> {
+    for lease in over {
+        lease.number = lease.number.saturating_add(1);
+        lease.started_at = now;
+        w.begin(lease)?;
+    }
+    Ok(())
 }
 
 impl Writer<'_> {

@@ -34,7 +34,7 @@ pub(super) struct Dedup {
     merge: Merge,
     /// `None`: not ready; every look that misses the memory asks the table.
     filter: Option<Arc<Filter>>,
-    /// The latest time that a verb brought: what has run out by then need not be moved.
+    /// The time that the last verb brought: what has run out by then need not be moved.
     now: Timestamp,
     /// Remembered in this transaction.
     fresh: usize,
@@ -113,7 +113,8 @@ impl Dedup {
 }
 
 impl Writer<'_> {
-    /// The event that came before under this digest, if its window is still open at `now`.
+    /// The event that came before under this digest, if its window is still open at `now`. While the date is in
+    /// doubt, no window is taken to have ended.
     pub(super) fn earlier(&mut self, digest: &Digest, now: Timestamp) -> Result<Option<Earlier>, Fault> {
         let read = |row: &rusqlite::Row<'_>| {
             let until = Timestamp::from_millis(row.get(2)?);
@@ -126,7 +127,7 @@ impl Writer<'_> {
             }
             None => None,
         };
-        Ok(found.filter(|(_, until)| now < *until).map(|(earlier, _)| earlier))
+        Ok(found.filter(|(_, until)| now < *until || !self.shared.clock.is_settled()).map(|(earlier, _)| earlier))
     }
 
     /// Remembers an event under its digests. What was there before has run out.
@@ -146,7 +147,7 @@ impl Writer<'_> {
             self.undo.push(Undo::Dedup(digest, before));
             self.dedup.fresh += 1;
         }
-        self.dedup.now = self.dedup.now.max(accepted_at);
+        self.dedup.now = accepted_at;
         Ok(())
     }
 
@@ -191,7 +192,9 @@ impl Writer<'_> {
     }
 
     fn move_rows(&mut self, rows: &[Row], at: usize, end: usize) -> Result<(), Fault> {
+        // Read before the look at the clock; while the date is in doubt, nothing has run out.
         let now = self.dedup.now.as_millis();
+        let now = if self.shared.clock.is_settled() { now } else { i64::MIN };
         let mut last = at.checked_sub(1).and_then(|before| rows.get(before)).map_or([0; 16], |r| r.digest);
         for row in rows.get(at..end).unwrap_or_default() {
             // On the way, what has run out between the last row and this one goes.

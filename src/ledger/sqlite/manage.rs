@@ -5,8 +5,11 @@ use super::fault::Fault;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Name, Reason};
-use crate::ledger::{Cancelled, EndpointChange, EndpointKey, LedgerError, Redriven, ResolveAs, Resolved, TenantKey};
+use crate::ledger::{
+    Cancelled, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved, TenantKey,
+};
 use rusqlite::{Connection, OptionalExtension as _};
+use sha2::{Digest as _, Sha256};
 
 /// What these verbs look at.
 pub(super) struct Standing {
@@ -50,9 +53,31 @@ pub(super) fn standing(connection: &Connection, tenant: TenantKey, id: DeliveryI
     }
 }
 
+/// A redrive's request id, and the digest of what it asks for.
+#[derive(Clone)]
+pub(super) struct Asked {
+    request: RequestId,
+    content: [u8; 32],
+}
+
+impl Asked {
+    /// `None`: it came without a request id.
+    pub(super) fn of(redrive: &Redrive) -> Option<Self> {
+        let mut content = Sha256::new();
+        for part in [redrive.note.as_deref().map(str::as_bytes), redrive.payload.as_deref()] {
+            content.update([u8::from(part.is_some())]);
+            content.update(part.map_or(0, <[u8]>::len).to_be_bytes());
+            content.update(part.unwrap_or_default());
+        }
+        let request = redrive.request.clone()?;
+        Some(Asked { request, content: content.finalize().into() })
+    }
+}
+
 pub(super) struct RedriveDead {
     pub tenant: TenantKey,
     pub delivery: DeliveryId,
+    pub asked: Option<Asked>,
     pub note: Option<String>,
     /// The next revision, sealed for this number.
     pub payload: Option<(u32, Vec<u8>)>,
@@ -67,6 +92,9 @@ impl Verb for RedriveDead {
         let Some(standing) = standing(w.connection, self.tenant, self.delivery)? else {
             return Ok(Some(Redriven::NotFound));
         };
+        if let Some(before) = self.answered_before(w.connection)? {
+            return Ok(Some(before));
+        }
         if standing.state != DeliveryState::Dead {
             return Ok(Some(Redriven::NotDead(standing.state)));
         }
@@ -104,11 +132,36 @@ impl Verb for RedriveDead {
                 self.note,
                 own
             ])?;
+        if let Some(Asked { request, content }) = &self.asked {
+            w.connection
+                .prepare_cached(
+                    "INSERT INTO redrive (tenant, delivery, request, content, generation, revision) \
+                     VALUES (?, ?, ?, ?, ?, ?)",
+                )?
+                .execute((self.tenant.0, id, request.as_str(), content, generation, revision))?;
+        }
         w.effects.dead -= 1;
         w.effects.dead_removed = true;
         w.effects.pending += 1;
         w.wake(standing.endpoint, self.now, self.now);
         Ok(Some(Redriven::Done { generation, revision }))
+    }
+}
+
+impl RedriveDead {
+    fn answered_before(&self, connection: &Connection) -> Result<Option<Redriven>, Fault> {
+        let Some(Asked { request, content }) = &self.asked else { return Ok(None) };
+        let before = connection
+            .prepare_cached(
+                "SELECT content, generation, revision FROM redrive WHERE tenant = ? AND delivery = ? AND request = ?",
+            )?
+            .query_row((self.tenant.0, self.delivery.to_bytes(), request.as_str()), |row| {
+                let same = row.get::<_, [u8; 32]>(0)? == *content;
+                let done = Redriven::Done { generation: row.get(1)?, revision: row.get(2)? };
+                Ok(if same { done } else { Redriven::RequestReused })
+            })
+            .optional()?;
+        Ok(before)
     }
 }
 

@@ -13,6 +13,7 @@
 //! 35). Throughput was bounded by the shared cores in those runs and says nothing about the ledger alone.
 
 mod accept;
+mod anchor;
 mod checkpoint;
 mod claim;
 mod codec;
@@ -42,7 +43,7 @@ use self::readers::Readers;
 use self::shared::Shared;
 use self::writer::{Order, Task, Verb, Writer};
 use super::{Claimed, LedgerError, Slots, Wakes};
-use crate::clock::{Clock, Timestamp};
+use crate::clock::{ClockWatch, Timestamp};
 use crate::entropy::Entropy;
 use crate::secret::Secret;
 use crossbeam_channel::{Sender, TrySendError};
@@ -116,7 +117,7 @@ pub fn open(
     slots: Arc<Slots>,
     wakes: Arc<Wakes>,
     entropy: Arc<dyn Entropy>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<ClockWatch>,
 ) -> Result<(Arc<SqliteLedger>, mpsc::UnboundedReceiver<Claimed>), LedgerError> {
     let files = Files::claim(&settings.path, settings.ballast_bytes)?;
     if !files.existed && files.master_key.exists() {

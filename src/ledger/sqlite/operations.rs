@@ -3,7 +3,7 @@
 use super::codec::Headers;
 use super::fault::Fault;
 use super::keyring::Place;
-use super::manage::{CancelPending, ChangeEndpoint, RedriveDead, ResolveDead, Standing};
+use super::manage::{Asked, CancelPending, ChangeEndpoint, RedriveDead, ResolveDead, Standing};
 use super::queue::load_content;
 use super::{SqliteLedger, manage};
 use crate::clock::Timestamp;
@@ -23,7 +23,8 @@ const REDRIVE_TRIES: u32 = 3;
 #[async_trait]
 impl Operations for SqliteLedger {
     async fn redrive(&self, redrive: Redrive, now: Timestamp) -> Result<Redriven, LedgerError> {
-        let Redrive { tenant, delivery, note, payload } = redrive;
+        let asked = Asked::of(&redrive);
+        let Redrive { tenant, delivery, note, payload, .. } = redrive;
         for _ in 0..REDRIVE_TRIES {
             let payload = match &payload {
                 None => None,
@@ -37,7 +38,7 @@ impl Operations for SqliteLedger {
                     Some((revision, self.seal_content(&*self.cipher(tenant)?, place, &headers, body)?))
                 }
             };
-            let verb = RedriveDead { tenant, delivery, note: note.clone(), payload, now };
+            let verb = RedriveDead { tenant, delivery, asked: asked.clone(), note: note.clone(), payload, now };
             if let Some(done) = self.ask(verb, 0).await? {
                 return Ok(done);
             }

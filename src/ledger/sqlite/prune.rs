@@ -207,6 +207,7 @@ fn remove(w: &mut Writer<'_>, tenant: u32, event: &[u8; 16]) -> Result<u64, Faul
         for sql in [
             "DELETE FROM payload WHERE id IN (SELECT payload FROM revision WHERE tenant = ? AND delivery = ?)",
             "DELETE FROM revision WHERE tenant = ? AND delivery = ?",
+            "DELETE FROM redrive WHERE tenant = ? AND delivery = ?",
             "DELETE FROM attempt WHERE tenant = ? AND delivery = ?",
             "DELETE FROM delivery WHERE tenant = ? AND id = ?",
         ] {

@@ -1,7 +1,7 @@
 //! The queue's verbs, as callers see them: what is sealed, minted and read around the writer's transactions.
 
 use super::accept::{AcceptEvent, Arriving};
-use super::claim::{ClaimDue, Dealt, Leased, Overdue, Rescue};
+use super::claim::{ClaimDue, Dealt, Leased, Outlived, Overdue, Rescue};
 use super::codec::{self, Headers};
 use super::declare::{Declare, NamePlugin};
 use super::fault::Fault;
@@ -150,17 +150,35 @@ impl Queue for SqliteLedger {
         self.ask(SettleAttempt { settlement, detail }, 0).await
     }
 
-    async fn rescue(
-        &self,
-        expired_by: Timestamp,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<Lease>, LedgerError> {
+    async fn rescue(&self, expired_by: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError> {
         self.ask(Rescue { expired_by, limit: limit.min(1_000), now }, 0).await
     }
 
     async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError> {
         self.ask(Overdue { after, limit: limit.min(1_000), now }, 0).await
+    }
+
+    async fn outlived(
+        &self,
+        began_by: Vec<(EndpointKey, Timestamp)>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Lease>, LedgerError> {
+        self.ask(Outlived { began_by, limit: limit.min(1_000), now }, 0).await
+    }
+
+    async fn reanchor(
+        &self,
+        leases_until: Timestamp,
+        longest_waits: &[(EndpointKey, Duration)],
+        now: Timestamp,
+    ) -> Result<u64, LedgerError> {
+        self.renew_leases(leases_until).await?;
+        let mut moved = 0;
+        for (endpoint, longest) in longest_waits {
+            moved += self.bring_forward(*endpoint, *longest, now).await?;
+        }
+        Ok(moved)
     }
 
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError> {

@@ -4,7 +4,7 @@ use super::Settings;
 use super::checkpoint::Gate;
 use super::files::Files;
 use super::keyring::Keyring;
-use crate::clock::{Clock, Timestamp};
+use crate::clock::{ClockWatch, Timestamp};
 use crate::delivery::{EndpointStatus, Mint};
 use crate::entropy::Entropy;
 use crate::ledger::{Claimed, EndpointKey, Gauges, LedgerError, Slots, Wakes};
@@ -18,7 +18,7 @@ pub(super) struct Shared {
     pub files: Files,
     pub keyring: Keyring,
     pub entropy: Arc<dyn Entropy>,
-    pub clock: Arc<dyn Clock>,
+    pub clock: Arc<ClockWatch>,
     pub mint: Mint,
     pub slots: Arc<Slots>,
     pub wakes: Arc<Wakes>,
@@ -41,7 +41,7 @@ impl Shared {
         files: Files,
         keyring: Keyring,
         entropy: Arc<dyn Entropy>,
-        clock: Arc<dyn Clock>,
+        clock: Arc<ClockWatch>,
         slots: Arc<Slots>,
         wakes: Arc<Wakes>,
         births: mpsc::UnboundedSender<Claimed>,

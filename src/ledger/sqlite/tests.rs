@@ -3,7 +3,7 @@
 use super::fault::Fault;
 use super::writer::{Verb, Writer};
 use super::{Settings, SqliteLedger, open};
-use crate::clock::{SystemClock, Timestamp};
+use crate::clock::{ClockWatch, SystemClock, Timestamp};
 use crate::entropy::SystemEntropy;
 use crate::ledger::{
     Accept, Accepted, Declaration, DeclaredEndpoint, DeclaredTenant, Directory, LedgerError, NewDelivery, Queue as _,
@@ -37,7 +37,8 @@ async fn a_ledger() -> (Arc<SqliteLedger>, Directory, tempfile::TempDir) {
     let wakes = Arc::new(Wakes::default());
     let slots = Arc::new(Slots::new(Arc::clone(&wakes)));
     let settings = Settings { ballast_bytes: 0, ..Settings::new(dir.path().join("l/ledger.db")) };
-    let (ledger, _births) = open(settings, slots, wakes, Arc::new(SystemEntropy), Arc::new(SystemClock)).unwrap();
+    let clock = Arc::new(ClockWatch::new(Arc::new(SystemClock)));
+    let (ledger, _births) = open(settings, slots, wakes, Arc::new(SystemEntropy), clock).unwrap();
     let endpoint = DeclaredEndpoint { name: "e".parse().unwrap(), host: "e.example".into(), generated_secret: None };
     let tenant = DeclaredTenant { name: "t".parse().unwrap(), sources: vec![], endpoints: vec![endpoint] };
     let directory = ledger.declare(Declaration { tenants: vec![tenant] }, NOW).await.unwrap();

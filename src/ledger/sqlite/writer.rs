@@ -74,8 +74,11 @@ impl<V: Verb> Job for Task<V> {
     }
 
     fn fail(self: Box<Self>, error: LedgerError) {
+        let Task { verb, reply, .. } = *self;
+        // Its slots go back before it is answered.
+        drop(verb);
         // As above.
-        let _ = self.reply.send(Err(error));
+        let _ = reply.send(Err(error));
     }
 }
 
