@@ -47,8 +47,14 @@ struct Arguments {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
     /// Only these parts; ratios between parts need both.
-    #[arg(long, value_delimiter = ',', default_values = ["limits", "ledger", "accept", "deliver", "classified", "plugin"])]
+    #[arg(long, value_delimiter = ',', default_values = ["limits", "ledger", "aged", "accept", "deliver", "classified", "plugin"])]
     only: Vec<Part>,
+    /// Events that were delivered before, in the ledger with a past.
+    #[arg(long, default_value_t = 100_000)]
+    delivered: u64,
+    /// Events that wait, in the ledger with a past.
+    #[arg(long, default_value_t = 100_000)]
+    pending: u64,
     /// Write everything, each repetition too, to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -86,6 +92,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             span: Duration::from_millis(500),
             warm_up: Duration::from_millis(100),
             parts: arguments.only,
+            past: (2_000, 1_000),
         }
     } else {
         Plan {
@@ -93,6 +100,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             span: Duration::from_secs(arguments.seconds.into()),
             warm_up: Duration::from_secs(1),
             parts: arguments.only,
+            past: (arguments.delivered, arguments.pending),
         }
     };
     // Beside the build, not in a temporary file system: ledgers belong on a disk.

@@ -3,7 +3,7 @@
 use crate::figures::{Figures, Repetition, Row, Run};
 use crate::gateway::{Gateway, Route};
 use crate::latency::Spread;
-use crate::ledger::{Cycled, Cycles};
+use crate::ledger::{Aged, Cycled, Cycles, Past};
 use crate::limits::bare::Bare;
 use crate::limits::disk;
 use crate::limits::outbound::{Outbound, Sent};
@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) span: Duration,
     pub(crate) warm_up: Duration,
     pub(crate) parts: Vec<Part>,
+    /// Events in the past of the aged ledger: delivered, and waiting.
+    pub(crate) past: (u64, u64),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -35,6 +37,8 @@ pub(crate) enum Part {
     Limits,
     /// The gateway's ledger alone.
     Ledger,
+    /// The same over a past: delivered events, and events that wait.
+    Aged,
     /// The gateway without an endpoint.
     Accept,
     /// The gateway with the receiver behind it.
@@ -52,6 +56,8 @@ const REQUESTS_MAX: u64 = 2_000_000;
 const AT_REST_PER_SECOND: f64 = 50.0;
 /// An event that has not arrived so long after the last one did is lost.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(10);
+/// For a past of millions.
+const PAST_PATIENCE: Duration = Duration::from_secs(1200);
 /// After the last arrival: the gateway writes down what became of it.
 const SETTLING: Duration = Duration::from_millis(100);
 
@@ -134,6 +140,7 @@ impl Session<'_> {
             match part {
                 Part::Limits => self.limits().await.context("limits")?,
                 Part::Ledger => self.ledger().await.context("ledger")?,
+                Part::Aged => self.aged().await.context("aged")?,
                 Part::Accept => self.accept().await.context("accept")?,
                 Part::Deliver => self.deliver().await.context("deliver")?,
                 Part::Classified => self.classified().await.context("classified")?,
@@ -223,13 +230,32 @@ impl Session<'_> {
         let cycles = Cycles { ledger, waiters: CONNECTIONS, body_bytes: BODY_BYTES, warm_up, span };
         let others = Others::watch([self.receiver.pid()])?;
         let cycled: Cycled = process::work(&Role::Ledger(cycles), warm_up + span).await?;
-        let figures = Figures {
-            per_second: count(cycled.settled) / cycled.span.as_secs_f64(),
-            cpu_us: Some(cycled.cpu_seconds * 1e6 / count(cycled.settled)),
-            others_percent: Some(others.percent()?),
-            ..figures(&cycled.latency, cycled.span)
-        };
-        self.figures.insert(Row::Ledger, figures);
+        self.figures.insert(Row::Ledger, Figures { others_percent: Some(others.percent()?), ..cycles_of(&cycled) });
+        Ok(())
+    }
+
+    async fn aged(&mut self) -> Result<()> {
+        self.progress(Row::AgedStart);
+        let dir = TempDir::new_in(self.dir)?;
+        let Plan { warm_up, span, past: (delivered, pending), .. } = *self.plan;
+        let ledger = dir.path().join("data/ledger.db");
+        let past = Past { ledger: ledger.clone(), delivered, pending, body_bytes: BODY_BYTES };
+        let made: u64 = process::work(&Role::Past(past), PAST_PATIENCE).await?;
+        let cycles = Cycles { ledger, waiters: CONNECTIONS, body_bytes: BODY_BYTES, warm_up, span };
+        let others = Others::watch([self.receiver.pid()])?;
+        let aged: Aged = process::work(&Role::Aged(cycles), PAST_PATIENCE).await?;
+        let others_percent = Some(others.percent()?);
+        let start_us = aged.start.as_secs_f64() * 1e6;
+        let once = Figures { p50_us: start_us, p99_us: start_us, max_us: start_us, ..Figures::default() };
+        for (row, figures) in [
+            (Row::AgedStart, Figures { per_second: 1e6 / start_us, ..once }),
+            (Row::AgedClaim, figures(&aged.claim, span)),
+            (Row::AgedPage, figures(&aged.page, Duration::from_secs(1))),
+            (Row::Aged, cycles_of(&aged.cycled)),
+        ] {
+            self.figures.insert(row, Figures { others_percent, ..figures });
+        }
+        self.notes.push(format!("The ledger with a past holds {made} events, {pending} of them waiting."));
         Ok(())
     }
 
@@ -389,6 +415,14 @@ impl Session<'_> {
 
 fn subject(gateway: &Gateway, row: Row, delivers: bool) -> Subject<'static> {
     Subject { row, to: gateway.ingress, path: Gateway::PATH, pid: gateway.pid(), delivers }
+}
+
+fn cycles_of(cycled: &Cycled) -> Figures {
+    Figures {
+        per_second: count(cycled.settled) / cycled.span.as_secs_f64(),
+        cpu_us: Some(cycled.cpu_seconds * 1e6 / count(cycled.settled)),
+        ..figures(&cycled.latency, cycled.span)
+    }
 }
 
 fn figures(spread: &Spread, span: Duration) -> Figures {

@@ -23,6 +23,8 @@ pub(crate) enum Role {
     Outbound(outbound::Outbound),
     Prototype(prototype::Prototype),
     Ledger(ledger::Cycles),
+    Past(ledger::Past),
+    Aged(ledger::Cycles),
     Plugin(plugin::Calls),
 }
 
@@ -34,6 +36,12 @@ pub(crate) fn run(role: &str) -> Result<()> {
         Role::Outbound(outbound) => say(&outbound::run(&outbound)?),
         Role::Prototype(prototype) => prototype::run(&prototype),
         Role::Ledger(cycles) => say(&ledger::run(&cycles)?),
+        Role::Past(past) => {
+            say(&ledger::run_past(&past)?)?;
+            // As if it were killed: nothing is closed.
+            std::process::exit(0);
+        }
+        Role::Aged(cycles) => say(&ledger::run_aged(&cycles)?),
         Role::Plugin(calls) => say(&plugin::run(&calls)?),
     }
 }

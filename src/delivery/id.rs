@@ -41,9 +41,16 @@ macro_rules! ids {
             }
         }
 
+        impl $name {
+            /// Its text, without the detour over a formatter.
+            pub fn encode(self, room: &mut IdText) -> &str {
+                encode($prefix, self.0, room)
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!($prefix, "{:032x}"), self.0)
+                f.pad(self.encode(&mut IdText::default()))
             }
         }
 
@@ -92,6 +99,25 @@ ids! {
     PluginVersionId = "plg_";
     /// One bulk operation.
     OperationId = "op_";
+}
+
+const DIGITS: usize = 32;
+
+/// Room for the text of any id.
+pub struct IdText([u8; 4 + DIGITS]);
+
+impl Default for IdText {
+    fn default() -> Self {
+        IdText([0; 4 + DIGITS])
+    }
+}
+
+fn encode<'r>(prefix: &str, bits: u128, IdText(room): &'r mut IdText) -> &'r str {
+    let length = prefix.len() + DIGITS;
+    room[..prefix.len()].copy_from_slice(prefix.as_bytes());
+    // The room is as long as the digits.
+    let _fits = hex::encode_to_slice(bits.to_be_bytes(), &mut room[prefix.len()..length]);
+    std::str::from_utf8(&room[..length]).unwrap_or_default()
 }
 
 /// The last bits of an attempt's id are its number.

@@ -13,7 +13,9 @@ pub use decide::{
     Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide, may_start,
 };
 pub use endpoint::{EndpointStatus, EventTypes, Route};
-pub use id::{AttemptId, BadId, BadName, DeliveryId, EventId, Mint, Minted, Name, OperationId, PluginVersionId};
+pub use id::{
+    AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId,
+};
 pub use outcome::{
     DecidedBy, Disposition, Fault, FaultKind, Outcome, PauseScope, Phase, Reason, RetryAfter, RetryHint, SkipReason,
     TransportKind, Verdict,

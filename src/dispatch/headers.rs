@@ -2,6 +2,7 @@
 
 use super::Target;
 use crate::clock::Timestamp;
+use crate::delivery::IdText;
 use crate::ledger::Claimed;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 
@@ -12,6 +13,9 @@ const EVENT: HeaderName = HeaderName::from_static("hookgate-event");
 const ATTEMPT: HeaderName = HeaderName::from_static("hookgate-attempt");
 const SEQUENCE: HeaderName = HeaderName::from_static("hookgate-sequence");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("hookgate/", env!("CARGO_PKG_VERSION")));
+
+/// Room for what is added here and by the exchange.
+const HOST_HEADERS: usize = 12;
 
 /// Names that begin so are the host's alone.
 const OWNED_PREFIXES: [&str; 2] = ["webhook-", "hookgate-"];
@@ -26,7 +30,7 @@ pub(super) fn outbound(
     now: Timestamp,
 ) -> HeaderMap {
     let event = &claimed.event;
-    let mut headers = HeaderMap::with_capacity(event.headers.len() + from_plugin.len() + 9);
+    let mut headers = HeaderMap::with_capacity(event.headers.len() + from_plugin.len() + HOST_HEADERS);
     for (name, value) in &event.headers {
         if !OWNED_PREFIXES.iter().any(|p| name.as_str().starts_with(p)) {
             headers.append(name.clone(), value.clone());
@@ -40,16 +44,17 @@ pub(super) fn outbound(
     }
     replace_with(&mut headers, from_plugin);
 
-    let id = claimed.lease.delivery.to_string();
-    headers.insert(WEBHOOK_SIGNATURE, target.signer.headers(&id, now, body));
-    if let Ok(value) = HeaderValue::try_from(id) {
+    let mut room = IdText::default();
+    let id = claimed.lease.delivery.encode(&mut room);
+    headers.insert(WEBHOOK_SIGNATURE, target.signer.headers(id, now, body));
+    if let Ok(value) = HeaderValue::from_str(id) {
         headers.insert(WEBHOOK_ID, value);
     }
     headers.insert(WEBHOOK_TIMESTAMP, now.as_seconds().into());
     if let Ok(value) = HeaderValue::from_str(&claimed.idempotency_key) {
         headers.insert(target.idempotency_header.clone(), value);
     }
-    if let Ok(value) = HeaderValue::try_from(event.id.to_string()) {
+    if let Ok(value) = HeaderValue::from_str(event.id.encode(&mut room)) {
         headers.insert(EVENT, value);
     }
     headers.insert(ATTEMPT, claimed.lease.number.into());

@@ -1,17 +1,16 @@
 //! The answers that say yes.
 
-use crate::delivery::EventId;
+use crate::delivery::{EventId, IdText};
 use crate::http::Answer;
 use bytes::Bytes;
 use http::{HeaderValue, header};
 use http_body_util::Full;
-use std::io::Write as _;
 
 /// `{"event":"evt_…","duplicate":false}`, written in one go: this is the answer to almost every request.
 pub(super) fn accepted(event: EventId, duplicate: bool) -> Answer {
-    let mut body = Vec::with_capacity(72);
-    // Writing to memory does not fail.
-    let _ = write!(body, r#"{{"event":"{event}","duplicate":{duplicate}}}"#);
+    let mut room = IdText::default();
+    let duplicate = if duplicate { "true}" } else { "false}" };
+    let body = [r#"{"event":""#, event.encode(&mut room), r#"","duplicate":"#, duplicate].concat();
     let mut answer = Answer::new(Full::new(Bytes::from(body)));
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer

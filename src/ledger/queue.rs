@@ -188,7 +188,7 @@ pub struct Claimed {
     pub sequence: u64,
     /// Frozen when the delivery was made.
     pub idempotency_key: Arc<str>,
-    pub event: EventContent,
+    pub event: Arc<EventContent>,
     /// Given back when this is dropped.
     pub slot: Slot,
 }

@@ -5,7 +5,7 @@ use super::fault::Fault;
 use super::shared::Shared;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryId, EventId, History};
+use crate::delivery::{DeliveryId, EventId, History, IdText};
 use crate::ledger::{Accepted, Claimed, EndpointKey, EventContent, Lease, LedgerError, Slot, SourceKey, TenantKey};
 use crate::verify::{Dedup, Event, Verified};
 use smallvec::SmallVec;
@@ -126,10 +126,10 @@ impl Verb for AcceptEvent {
         let event = self.event.into_inner();
         let key: Arc<str> = match &event.key {
             Some(key) => key.as_str().into(),
-            None => self.id.to_string().into(),
+            None => self.id.encode(&mut IdText::default()).into(),
         };
         let expires_at = event.expires_at;
-        let content = EventContent {
+        let content = Arc::new(EventContent {
             id: self.id,
             source: self.source,
             event_type: event.event_type,
@@ -138,7 +138,7 @@ impl Verb for AcceptEvent {
             body: event.body,
             key: event.key,
             accepted_at: self.now,
-        };
+        });
         for arriving in self.deliveries {
             let (Some(slot), Some(until)) = (arriving.slot, arriving.leased_until) else { continue };
             let lease = Lease {
@@ -157,7 +157,7 @@ impl Verb for AcceptEvent {
                 lease,
                 sequence: arriving.sequence,
                 idempotency_key: Arc::clone(&key),
-                event: content.clone(),
+                event: Arc::clone(&content),
                 slot,
             };
             // Nobody listens any more: the lease runs out and is rescued.

@@ -111,7 +111,7 @@ impl Queue for SqliteLedger {
                     sequence: leased.sequence,
                     idempotency_key: super::claim::idempotency_key(event.key.as_deref(), event.id, leased.origin)
                         .into(),
-                    event,
+                    event: Arc::new(event),
                     slot,
                 }),
                 (None, _) => {
