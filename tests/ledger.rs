@@ -19,3 +19,5 @@ mod operations;
 mod queue;
 #[path = "ledger/records.rs"]
 mod records;
+#[path = "ledger/rejections.rs"]
+mod rejections;

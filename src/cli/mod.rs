@@ -20,6 +20,7 @@ mod request;
 pub mod send;
 pub mod serve;
 pub mod sign;
+mod source;
 mod table;
 mod tail;
 pub mod verify;
@@ -118,6 +119,9 @@ enum Command {
     Serve(serve::Serve),
     /// Print the headers that sign a body
     Sign(sign::Sign),
+    /// Sources: what is let in, what was refused, and the schemes there are
+    #[command(subcommand)]
+    Source(source::Source),
     /// Follow deliveries as they happen
     Tail(tail::Tail),
     /// Say whether a request is valid, or which step failed and why
@@ -175,6 +179,7 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Send(args) => block_on(send::run(&args, context)),
         Command::Serve(args) => serve::run(&args, context),
         Command::Sign(args) => sign::run(&args, context),
+        Command::Source(verb) => block_on(source::run(verb, context)),
         Command::Tail(args) => block_on(tail::run(args, context)),
         Command::Verify(args) => verify::run(&args, context),
     }

@@ -69,7 +69,7 @@ const NOTES: [(&str, &str); 6] = [
     ),
 ];
 
-const EXAMPLES: [(&str, &str); 15] = [
+const EXAMPLES: [(&str, &str); 18] = [
     ("hookgate check", "hookgate check hookgate.toml"),
     ("hookgate completions", "hookgate completions bash"),
     ("hookgate delivery list", "hookgate delivery list --state dead --endpoint billing --since 2026-01-31T08:00:00Z"),
@@ -94,6 +94,9 @@ const EXAMPLES: [(&str, &str); 15] = [
         "hookgate sign",
         "hookgate sign --scheme stripe --secret env:STRIPE_SECRET --body event.json --curl http://127.0.0.1:8080/in/acme/stripe",
     ),
+    ("hookgate source rejections", "hookgate source rejections --source github --reason signature_mismatch --since 1h"),
+    ("hookgate source list-schemes", "hookgate source list-schemes"),
+    ("hookgate source explain", "hookgate source explain stripe"),
     ("hookgate tail", "hookgate tail --endpoint billing --json"),
     (
         "hookgate verify",

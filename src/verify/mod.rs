@@ -9,6 +9,7 @@
 pub mod cases;
 mod check;
 mod compile;
+pub mod describe;
 mod event;
 mod headers;
 mod key;

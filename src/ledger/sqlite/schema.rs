@@ -14,7 +14,8 @@ use std::time::Duration;
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
 /// Each is applied once, in one transaction, in this order; `user_version` counts them.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_ledger.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("migrations/0001_ledger.sql"), include_str!("migrations/0002_rejections.sql")];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {
     LedgerError::Open {
@@ -137,12 +138,7 @@ pub(super) fn check_queue(connection: &Connection) -> rusqlite::Result<QueueCoun
         [],
         |row| Ok((super::codec::count(row.get(0)?), row.get(1)?)),
     )?;
-    Ok(QueueCount {
-        pending: live(0)?,
-        in_flight: live(1)?,
-        dead: dead.0,
-        oldest_dead_at: dead.1,
-    })
+    Ok(QueueCount { pending: live(0)?, in_flight: live(1)?, dead: dead.0, oldest_dead_at: dead.1 })
 }
 
 /// The tables of the queue and of dedup that are small enough to be checked whole before listening.

@@ -74,8 +74,11 @@ impl<V: Verb> Job for Task<V> {
     }
 
     fn fail(self: Box<Self>, error: LedgerError) {
+        let Task { verb, reply, .. } = *self;
+        // What the verb holds, such as a slot, is given back before anybody hears of it.
+        drop(verb);
         // As above.
-        let _ = self.reply.send(Err(error));
+        let _ = reply.send(Err(error));
     }
 }
 
