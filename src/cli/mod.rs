@@ -6,6 +6,7 @@
 mod check;
 mod client;
 mod completions;
+mod curl;
 mod delivery;
 pub mod demo;
 mod dlq;
@@ -16,7 +17,7 @@ mod keys;
 pub mod listen;
 mod output;
 mod reference;
-mod request;
+pub mod request;
 pub mod send;
 pub mod serve;
 pub mod sign;
@@ -29,6 +30,7 @@ pub mod verify;
 mod tests;
 
 pub use client::Client;
+pub use curl::ReadFile;
 pub use exit::{Exit, Failure};
 pub use output::{Consent, Format, Output, Streams};
 pub use reference::reference;

@@ -45,9 +45,12 @@ const NOTES: [(&str, &str); 6] = [
     ),
     (
         "hookgate verify",
-        "A raw request may be pasted from a log or a terminal: lines end with or without a carriage return. The body \
-         is taken byte for byte; with a `content-length`, a line end that an editor put behind it is left out. Neither \
-         the secret nor the signature that would have been right is ever shown.\n\n\
+        "A request is read by what it begins with. Raw HTTP may be pasted from a log or a terminal: lines end with or \
+         without a carriage return. The body is taken byte for byte; with a `content-length`, a line end that an editor \
+         put behind it is left out. A curl command is read as a shell would, without running or filling in anything, and \
+         as curl would send it: `-d` gives a content type, and `@FILE` is read. JSON is `{\"method\", \"url\", \
+         \"headers\", \"body\"}`, with the body as text or, as `body_base64`, as bytes; what is left out is a POST, no \
+         URL, no header, no body. Neither the secret nor the signature that would have been right is ever shown.\n\n\
          A file of cases is a list of `{\"id\", \"scheme\", \"request\", \"secrets\", \"now_unix\", \"tolerance_s\", \
          \"expect\", \"reason\"}`, its `request` being `{\"method\", \"url\", \"headers\", \"body_base64\"}`.",
     ),
@@ -69,7 +72,7 @@ const NOTES: [(&str, &str); 6] = [
     ),
 ];
 
-const EXAMPLES: [(&str, &str); 18] = [
+const EXAMPLES: [(&str, &str); 19] = [
     ("hookgate check", "hookgate check hookgate.toml"),
     ("hookgate completions", "hookgate completions bash"),
     ("hookgate delivery list", "hookgate delivery list --state dead --endpoint billing --since 2026-01-31T08:00:00Z"),
@@ -100,8 +103,9 @@ const EXAMPLES: [(&str, &str); 18] = [
     ("hookgate tail", "hookgate tail --endpoint billing --json"),
     (
         "hookgate verify",
-        "hookgate verify --scheme stripe --secret env:STRIPE_SECRET --request pasted.http --at 2026-01-31T08:00:00Z",
+        "hookgate verify --scheme stripe --secret env:STRIPE_SECRET --request pasted.http --now 2026-01-31T08:00:00Z",
     ),
+    ("hookgate verify", "hookgate verify --source acme/partner --request - --json"),
     ("hookgate verify", "hookgate verify --cases cases.json"),
 ];
 

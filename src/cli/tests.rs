@@ -319,6 +319,47 @@ fn schemes_are_told_without_a_server() {
 }
 
 #[test]
+fn a_request_is_explained_however_it_is_written() {
+    let secret = ["--scheme=stripe", "--secret=whsec_a-secret-for-tests"];
+    let signed = |more: &[&str]| {
+        let args = [&["sign", "--data={\"id\":\"evt_1\",\"n\":1}", "--at=1767225600"][..], &secret, more].concat();
+        run(&[], &args).out
+    };
+    let verify = |input: &str, more: &[&str]| {
+        let args = [&["verify", "--request=-", "--now=1767225604"][..], &secret, more].concat();
+        run_in(Around { terminal: false, input }, &[], &args)
+    };
+    let curl = signed(&["--curl=http://127.0.0.1:8080/in/acme/stripe"]);
+    let headers = signed(&[]);
+    let raw = format!("POST /in/acme/stripe HTTP/1.1\n{headers}\n{{\"id\":\"evt_1\",\"n\":1}}");
+    let (name, value) = headers.trim().split_once(": ").unwrap();
+    let written = json!({"headers": {name: value}, "body": "{\"id\":\"evt_1\",\"n\":1}"}).to_string();
+    let valid = verify(&curl, &[]);
+    assert_eq!((valid.exit, valid.err.as_str()), (Exit::Done, ""), "{curl}");
+    golden("tests/golden/output/verify-valid.txt", &valid.out);
+    for other in [&raw, &written] {
+        assert_eq!(verify(other, &[]).out, valid.out, "{other}");
+    }
+    golden("tests/golden/output/verify-valid.json", &verify(&curl, &["--json"]).out);
+    let forged = verify(&curl.replace("\"n\":1", "\"n\":2"), &[]);
+    assert_eq!(forged.exit, Exit::Problems);
+    golden("tests/golden/output/verify-mismatch.txt", &forged.out);
+    let late = verify(&raw, &["--now=1767226001"]);
+    assert_eq!(late.exit, Exit::Usage, "a flag is given once");
+    let late = run_in(
+        Around { terminal: false, input: &raw },
+        &[],
+        &[&["verify", "--request=-", "--at=1767226001", "--json"][..], &secret].concat(),
+    );
+    assert_eq!(late.exit, Exit::Problems);
+    golden("tests/golden/output/verify-too-old.json", &late.out);
+    assert!(!format!("{valid:?}{forged:?}{late:?}").contains("a-secret-for-tests"));
+    let unclear = verify("curl http://h -F a=b", &[]);
+    assert_eq!(unclear.exit, Exit::Usage);
+    assert!(unclear.err.contains("`-` is a curl command, but") && unclear.err.contains("help: "), "{}", unclear.err);
+}
+
+#[test]
 fn bodies_are_bytes_off_a_terminal_and_text_on_one() {
     let server = Server::start(ordinary);
     assert_eq!(server.run(&["event", "body", "evt_1"]).out, "{\"a\":\"\u{1b}\"}");

@@ -144,7 +144,7 @@ async fn reading_rejections() {
         at: NOW,
         reason: "timestamp_too_old",
         step: Some("timestamp"),
-        detail: "sig:t is 400 s old, at most 300 s are let in".to_owned(),
+        detail: "signature item t is 400 s old, at most 300 s are let in".to_owned(),
         skew_seconds: Some(400),
         peer: "192.0.2.7".parse().unwrap(),
         body,

@@ -255,7 +255,7 @@ fn the_steps_are_told_up_to_the_one_that_fails() {
     let (steps, last) = told(&post.clone().at(after(12)));
     assert_eq!(steps.len(), CheckStep::ALL.len());
     assert!(last.ok);
-    assert!(steps.iter().any(|step| step.name == CheckStep::Timestamp && step.detail.starts_with("12 s old")));
+    assert!(steps.iter().any(|step| step.name == CheckStep::Timestamp && step.detail.contains(", 12 s before now")));
     assert!(steps.iter().any(|step| step.detail.starts_with("secret 2 of 2")));
     let fails = |post: &Post, name: CheckStep| {
         let (_, last) = told(post);
