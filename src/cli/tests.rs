@@ -670,6 +670,16 @@ fn check_has_its_exits_and_forms() {
     assert_eq!((&json["ok"], &json["problems"][0]["line"]), (&json!(false), &json!(2)));
     let picture = run_in(Around { terminal: true, input: "" }, &[], &["check", &bad]).out;
     assert!(picture.contains("╭─["), "{picture}");
+    let expired = file(
+        "expired.toml",
+        "[tenants.a.endpoints.e]\nurl = \"https://x.example\"\n[tenants.a.sources.s]\nscheme = \"github\"\n\
+         secrets = [\"a-secret-that-lives\", { value = \"a-secret-that-is-over\", expires = \"2020-01-01T00:00:00Z\" }]\n",
+    );
+    let ran = run(&[], &["check", &expired]);
+    assert_eq!(ran.exit, Exit::Done);
+    let told =
+        "expired.toml:5:80: tenants.a.sources.s.secrets[1].expires: this secret expired at 2020-01-01T00:00:00.000Z";
+    assert!(ran.out.contains(told) && !ran.out.contains("a-secret"), "{}", ran.out);
     assert_eq!(run(&[], &["check", &secret]).exit, Exit::Problems);
     assert_eq!(run(&[], &["check", &secret, "--text-only"]).exit, Exit::Done);
     let gone = run(&[], &["check", "/nowhere.toml"]);

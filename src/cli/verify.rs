@@ -55,7 +55,7 @@ fn run_request(args: &Verify, file: &Path, context: &mut Context<'_>) -> Result<
     let bytes = bytes_of(file, context)?;
     let recorded = request::parse(&bytes, &file.display().to_string(), &mut |file| bytes_of_file(file))?;
     let url = args.url.clone().or_else(|| recorded.target.url(public_url.as_deref()));
-    if url.is_none() && source.signs_url() {
+    if url.is_none() && source.whole().signs_url() {
         return Err(Failure::usage("the scheme signs the URL, and the request has no host", "give it with --url"));
     }
     let url = url.unwrap_or_default();
@@ -64,7 +64,7 @@ fn run_request(args: &Verify, file: &Path, context: &mut Context<'_>) -> Result<
     let request = Request { method, url: &url, headers, body, received_at };
     let outcome = source.admit(request);
     let steps = source.explain(request);
-    tell(&source, &steps, &outcome, context)?;
+    tell(source.whole(), &steps, &outcome, context)?;
     match &outcome {
         Ok(_) => Ok(Exit::Done),
         Err(refusal) => {

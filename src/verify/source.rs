@@ -114,6 +114,15 @@ impl Source {
         self.alternatives().any(|alternative| alternative.signed.iter().any(url))
     }
 
+    /// Numbers its secrets as they are among all of the source's.
+    pub(super) fn renumber(&mut self, numbers: &[usize]) {
+        for alternative in self.groups.iter_mut().flat_map(|group| &mut group.alternatives) {
+            for (number, _) in &mut alternative.keys {
+                *number = numbers.get(*number).copied().unwrap_or(*number);
+            }
+        }
+    }
+
     pub(super) fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
         self.groups.iter().flat_map(|group| &group.alternatives)
     }

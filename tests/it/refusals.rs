@@ -100,3 +100,18 @@ async fn a_key_used_again_with_another_body_is_a_conflict() {
     let other = gateway.send(order("{\"n\":2}")).await.unwrap();
     assert_eq!((other.status, other.code().as_str()), (409, "key_reused"));
 }
+
+#[tokio::test]
+async fn an_expired_secret_is_none_and_the_start_warns_of_it() {
+    let config = "[tenants.acme.sources.github]\nscheme = \"github\"\nsecrets = [\"the-new-secret-of-github\", \
+                  { value = \"the-old-secret-of-github\", expires = \"2020-01-01T00:00:00Z\" }]\n";
+    let gateway = Gateway::start(config).await;
+    let signed = |secret: &str| {
+        let signature = super::process::github_signature(secret, b"{}");
+        gateway.inlet("github", "{}").header("x-hub-signature-256", signature)
+    };
+    let old = gateway.send(signed("the-old-secret-of-github")).await.unwrap();
+    assert_eq!((old.status, old.code().as_str()), (401, "signature_mismatch"));
+    gateway.accepted(signed("the-new-secret-of-github")).await;
+    assert!(gateway.log().contains("this secret expired at 2020-01-01T00:00:00.000Z"), "{}", gateway.log());
+}
