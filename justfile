@@ -31,6 +31,15 @@ deny:
 audit:
     cargo deny --all-features check advisories
 
+# The providers' own SDKs against hookgate, both ways; needs node, npm, python3 and the network.
+interop:
+    cargo build --locked
+    tests/interop/run.py
+
+# Random inputs for as long as it is told, `just fuzz 1800`; prints how many each target ran.
+fuzz seconds="60":
+    HOOKGATE_FUZZ_SECONDS={{seconds}} cargo test --locked --test fuzz -- --nocapture
+
 # Rebuilds the example plugins and compares.
 plugins:
     plugins/build.sh --check

@@ -80,6 +80,8 @@ pub struct Gateway {
     ingress_task: JoinHandle<()>,
     admin_task: JoinHandle<()>,
     dispatch_task: JoinHandle<()>,
+    /// Writes what was refused; ends when it has written all.
+    rejections_task: JoinHandle<()>,
     background: Vec<JoinHandle<()>>,
 }
 
@@ -181,6 +183,9 @@ impl Gateway {
             tokio::spawn(operations::run(shared, retention, watch, tokens.admin.clone())),
             tokio::spawn(metrics.tend(tokens.admin.clone())),
         ];
+        let keeper = Arc::clone(&ingress);
+        let stop = tokens.admin.clone();
+        let rejections_task = tokio::spawn(async move { keeper.keep_rejections(stop).await });
         let limits = http_limits(&settings);
         let listening = listening("ingress", ingress_address, ingress_socket)?;
         let ingress_task = tokio::spawn(http::serve(listening, ingress, limits.clone(), tokens.ingress.clone()));
@@ -200,6 +205,7 @@ impl Gateway {
             ingress_task,
             admin_task,
             dispatch_task,
+            rejections_task,
             background,
         })
     }
@@ -224,7 +230,8 @@ impl Gateway {
     }
 
     async fn drain(self) -> Result<(), Error> {
-        let Gateway { tokens, serving, ingress_task, admin_task, dispatch_task, background, ledger, grace, .. } = self;
+        let Gateway { tokens, serving, ingress_task, admin_task, dispatch_task, rejections_task, .. } = self;
+        let (background, ledger, grace) = (self.background, self.ledger, self.grace);
         tracing::info!(?grace, "stopping: nothing new is taken, what is on the wire is finished");
         serving.send_replace(Serving::Draining);
         let cut_at = tokio::time::Instant::now() + grace;
@@ -247,6 +254,7 @@ impl Gateway {
         }
         tokens.admin.cancel();
         let _in_time = tokio::time::timeout(Duration::from_secs(2), admin_task).await;
+        let _in_time = tokio::time::timeout(Duration::from_secs(2), rejections_task).await;
         for task in background {
             task.abort();
         }

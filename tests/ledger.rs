@@ -19,6 +19,8 @@ mod operations;
 mod queue;
 #[path = "ledger/records.rs"]
 mod records;
+#[path = "ledger/rejections.rs"]
+mod rejections;
 #[path = "ledger/time.rs"]
 mod time;
 #[path = "support/waiting.rs"]

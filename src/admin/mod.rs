@@ -14,6 +14,7 @@ mod input;
 mod place;
 mod publish;
 mod query;
+mod rejections;
 mod status;
 
 pub use estate::{Endpoint, Estate, Shown, Tenant};
@@ -165,6 +166,7 @@ impl At<'_> {
             Scope::Delivery(id) => self.delivery(id).await,
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
+            Scope::Rejections => self.rejections().await,
             Scope::EndpointVerb(..) | Scope::DeliveryVerb(..) => Err(not_found()),
         }
     }
@@ -186,7 +188,8 @@ impl At<'_> {
             | Scope::Deliveries
             | Scope::Delivery(_)
             | Scope::Dlq
-            | Scope::DlqGroups => Err(not_found()),
+            | Scope::DlqGroups
+            | Scope::Rejections => Err(not_found()),
         }
     }
 

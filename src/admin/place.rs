@@ -44,6 +44,7 @@ pub(super) enum Scope<'a> {
     DeliveryVerb(&'a str, DeliveryVerb),
     Dlq,
     DlqGroups,
+    Rejections,
 }
 
 impl<'a> Place<'a> {
@@ -109,6 +110,7 @@ impl<'a> Scope<'a> {
             }
             ["dlq"] => Scope::Dlq,
             ["dlq", "groups"] => Scope::DlqGroups,
+            ["rejections"] => Scope::Rejections,
             _ => return None,
         };
         Some(scope)
@@ -130,7 +132,8 @@ impl<'a> Scope<'a> {
             | Scope::Deliveries
             | Scope::Delivery(_)
             | Scope::Dlq
-            | Scope::DlqGroups => "GET",
+            | Scope::DlqGroups
+            | Scope::Rejections => "GET",
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryState, EventId, Name};
 use crate::http::Problem;
-use crate::ledger::{Cursor, DeliveryFilter, EventFilter, PageRequest};
+use crate::ledger::{Cursor, DeliveryFilter, EventFilter, PageRequest, RejectionFilter};
 use http::StatusCode;
 use std::str::FromStr;
 
@@ -75,6 +75,15 @@ impl Query {
             source: self.name("source")?,
             event_type: self.text("type"),
             key: self.text("key"),
+            since: self.time("since")?,
+            until: self.time("until")?,
+        })
+    }
+
+    pub(super) fn rejections(&mut self) -> Result<RejectionFilter, Problem> {
+        Ok(RejectionFilter {
+            source: self.name("source")?,
+            reason: self.text("reason"),
             since: self.time("since")?,
             until: self.time("until")?,
         })

@@ -3,7 +3,7 @@
 use super::Error;
 use crate::admin::{self, Admin, Shown};
 use crate::clock::Clock;
-use crate::config::{EndpointSettings, Env, SecretRef, Settings, SourceSettings, Tenant};
+use crate::config::{EndpointSettings, Env, SecretRef, Settings, SourceSecret, SourceSettings, Tenant};
 use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Route};
 use crate::dispatch::{Advice, Target, Targets};
 use crate::entropy::Entropy;
@@ -15,6 +15,7 @@ use crate::ledger::{
 use crate::plugin::{Host, Plugin};
 use crate::secret::Secret;
 use crate::verify::standard::{Signer, generate_secret};
+use crate::verify::{ExpiringSecret, Rotation};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -54,8 +55,13 @@ impl Rooms {
         let mut sources = HashMap::new();
         for (tenant, tenant_settings) in &settings.tenants {
             for (source, s) in &tenant_settings.sources {
-                let secrets = resolved(&s.secrets, env, &format!("tenants.{tenant}.sources.{source}.secrets"))?;
-                let compiled = s.spec.compile(tenant, source, secrets).map_err(|problems| {
+                let secret = |secret: &SourceSecret| {
+                    let field = || format!("tenants.{tenant}.sources.{source}.secrets");
+                    let found = secret.resolve(env).map_err(|e| problem(field(), &e))?;
+                    Ok(ExpiringSecret { secret: found, expires: secret.expires })
+                };
+                let secrets = s.secrets.iter().map(secret).collect::<Result<Vec<_>, Error>>()?;
+                let compiled = s.spec.compile_rotating(tenant, source, &secrets).map_err(|problems| {
                     let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
                     problem(format!("tenants.{tenant}.sources.{source}"), &all.join("; "))
                 })?;
@@ -158,7 +164,7 @@ fn inlet(
     settings: &Settings,
     source: &SourceSettings,
     (tenant, (key, name)): ((TenantKey, Name), (crate::ledger::SourceKey, Name)),
-    compiled: crate::verify::Source,
+    compiled: Rotation,
     routes: &[(EndpointKey, Route)],
 ) -> Inlet {
     let body_bytes_max = source.body_bytes_max.unwrap_or(settings.limits.body_bytes_max);

@@ -18,8 +18,9 @@ pub(super) fn run(args: &Check, context: &mut Context<'_>) -> Result<Exit, Failu
     let Context { globals, env, output } = context;
     let path = args.file.clone().or_else(|| globals.config_path(env)).unwrap_or_else(|| PathBuf::from(DEFAULT_PATH));
     let outside = if args.text_only { Outside::Skip } else { Outside::Look };
-    let report = config::read(Some(&path), env, &[], outside)
+    let mut report = config::read(Some(&path), env, &[], outside)
         .map_err(|e| Failure::usage(e.to_string(), "name the file with --config"))?;
+    report.warn_of_expiries(super::keys::now());
     let colour = if output.streams.colour { Colour::On } else { Colour::Off };
     match output.format {
         Format::Json => output.document(&report.json())?,

@@ -10,7 +10,7 @@ use crate::duration;
 use crate::entropy::{Entropy as _, SystemEntropy};
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use std::io::Read as _;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -318,15 +318,18 @@ pub(super) fn payload(text: &str) -> Result<Value, Failure> {
 
 /// A file's bytes, or those of standard input for `-`.
 pub(super) fn bytes_of(file: &Path, context: &mut Context<'_>) -> Result<Vec<u8>, Failure> {
+    if file == Path::new("-") { bounded(file, Ok(&mut *context.output.streams.input)) } else { bytes_of_file(file) }
+}
+
+pub(super) fn bytes_of_file(file: &Path) -> Result<Vec<u8>, Failure> {
+    bounded(file, std::fs::File::open(file))
+}
+
+fn bounded(file: &Path, from: std::io::Result<impl Read>) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let limit = PAYLOAD_BYTES_MAX + 1;
-    let read = if file == Path::new("-") {
-        (&mut *context.output.streams.input).take(limit).read_to_end(&mut bytes)
-    } else {
-        std::fs::File::open(file).and_then(|f| f.take(limit).read_to_end(&mut bytes))
-    };
     let named = file.display();
-    read.map_err(|e| Failure::usage(format!("`{named}` cannot be read: {e}"), "check the path"))?;
+    from.and_then(|from| from.take(PAYLOAD_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|e| Failure::usage(format!("`{named}` cannot be read: {e}"), "check the path"))?;
     if bytes.len() as u64 > PAYLOAD_BYTES_MAX {
         return Err(Failure::usage(format!("`{named}` is larger than 25 MiB"), "no event is larger"));
     }

@@ -2,11 +2,10 @@
 
 use super::{Context, Exit, Failure};
 use crate::clock::{Clock as _, SystemClock, Timestamp};
-use crate::config::{self, Outside, SecretRef};
+use crate::config::{self, Outside, SecretRef, SourceSecret};
 use crate::delivery::Name;
 use crate::duration;
-use crate::secret::Secret;
-use crate::verify::{Source, SourceSpec, schemes};
+use crate::verify::{ExpiringSecret, Rotation, SourceSpec, schemes};
 use std::path::Path;
 
 const DEFAULT_SCHEME: &str = "standard-webhooks";
@@ -26,7 +25,7 @@ pub struct Keys {
 
 /// A source that is ready to sign and to verify.
 pub(super) struct Ready {
-    pub(super) source: Source,
+    pub(super) source: Rotation,
     /// What the configuration says that providers call, without a trailing slash.
     pub(super) public_url: Option<String>,
 }
@@ -43,13 +42,13 @@ impl Keys {
             Some(source) => configured(source, tolerance, context)?,
             None => Ready { source: self.given(tolerance, context)?, public_url: None },
         };
-        for warning in ready.source.warnings() {
+        for warning in ready.source.whole().warnings() {
             context.output.say(&format!("warning: {}", numbered(warning)));
         }
         Ok(ready)
     }
 
-    fn given(&self, tolerance: Option<u64>, context: &Context<'_>) -> Result<Source, Failure> {
+    fn given(&self, tolerance: Option<u64>, context: &Context<'_>) -> Result<Rotation, Failure> {
         let scheme = self.scheme.as_deref().unwrap_or(DEFAULT_SCHEME);
         if scheme == schemes::CUSTOM {
             return Err(Failure::usage(
@@ -64,7 +63,8 @@ impl Keys {
             ));
         }
         let spec = SourceSpec { scheme: scheme.to_owned(), tolerance, ..SourceSpec::default() };
-        compiled(&spec, ("cli", "flags"), &self.secrets, context)
+        let secrets: Vec<_> = self.secrets.iter().map(|at| SourceSecret { at: at.clone(), expires: None }).collect();
+        compiled(&spec, ("cli", "flags"), &secrets, context)
     }
 }
 
@@ -108,18 +108,17 @@ fn configured(text: &str, tolerance: Option<u64>, context: &Context<'_>) -> Resu
 fn compiled(
     spec: &SourceSpec,
     (tenant, source): (&str, &str),
-    secrets: &[SecretRef],
+    secrets: &[SourceSecret],
     context: &Context<'_>,
-) -> Result<Source, Failure> {
-    let mut read: Vec<Secret> = Vec::with_capacity(secrets.len());
+) -> Result<Rotation, Failure> {
+    let mut read: Vec<ExpiringSecret> = Vec::with_capacity(secrets.len());
     for secret in secrets {
-        read.push(
-            secret.resolve(&context.env).map_err(|fault| {
-                Failure::usage(fault.to_string(), "write env:NAME, file:PATH, or the secret itself")
-            })?,
-        );
+        let found = secret
+            .resolve(&context.env)
+            .map_err(|fault| Failure::usage(fault.to_string(), "write env:NAME, file:PATH, or the secret itself"))?;
+        read.push(ExpiringSecret { secret: found, expires: secret.expires });
     }
-    spec.compile(&name(tenant)?, &name(source)?, read).map_err(|problems| {
+    spec.compile_rotating(&name(tenant)?, &name(source)?, &read).map_err(|problems| {
         let told: Vec<String> = problems.iter().map(|problem| numbered(&problem.to_string())).collect();
         Failure::new(Exit::Usage, told.join("\n       "))
     })

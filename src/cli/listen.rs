@@ -6,7 +6,7 @@ use super::{Context, Exit, Failure, Format, Output};
 use crate::clock::Timestamp;
 use crate::duration;
 use crate::http::{Answer, Budget, Connection, Handler, Limits, collect, serve};
-use crate::verify::{Admission, RefusalCode, Source};
+use crate::verify::{Admission, RefusalCode, Rotation};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::Full;
@@ -117,7 +117,7 @@ struct Row {
 }
 
 struct Receiver {
-    source: Option<Source>,
+    source: Option<Rotation>,
     statuses: Vec<StatusCode>,
     delay: Duration,
     retry_after: Option<u32>,
@@ -267,7 +267,7 @@ pub(super) async fn run(args: &Listen, context: &mut Context<'_>) -> Result<Exit
             .with_remedy("choose another --port; 0 takes a free one")
     })?;
     let checks = source.as_ref().map_or("nothing is verified, since there is no --secret".to_owned(), |source| {
-        format!("verified by {}", source.scheme())
+        format!("verified by {}", source.whole().scheme())
     });
     context.output.say(&format!("listening on http://{} ({checks}); Ctrl-C ends it", listener.local_addr()?));
     let (rows, printed) = mpsc::channel(QUEUE);

@@ -6,6 +6,7 @@
 mod check;
 mod client;
 mod completions;
+mod curl;
 mod delivery;
 pub mod demo;
 mod dlq;
@@ -16,10 +17,11 @@ mod keys;
 pub mod listen;
 mod output;
 mod reference;
-mod request;
+pub mod request;
 pub mod send;
 pub mod serve;
 pub mod sign;
+mod source;
 mod table;
 mod tail;
 pub mod verify;
@@ -28,6 +30,7 @@ pub mod verify;
 mod tests;
 
 pub use client::Client;
+pub use curl::ReadFile;
 pub use exit::{Exit, Failure};
 pub use output::{Consent, Format, Output, Streams};
 pub use reference::reference;
@@ -118,6 +121,9 @@ enum Command {
     Serve(serve::Serve),
     /// Print the headers that sign a body
     Sign(sign::Sign),
+    /// Sources: what is let in, what was refused, and the schemes there are
+    #[command(subcommand)]
+    Source(source::Source),
     /// Follow deliveries as they happen
     Tail(tail::Tail),
     /// Say whether a request is valid, or which step failed and why
@@ -176,6 +182,7 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Send(args) => block_on(send::run(&args, context)),
         Command::Serve(args) => serve::run(&args, context),
         Command::Sign(args) => sign::run(&args, context),
+        Command::Source(verb) => block_on(source::run(verb, context)),
         Command::Tail(args) => block_on(tail::run(args, context)),
         Command::Verify(args) => verify::run(&args, context),
     }

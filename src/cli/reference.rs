@@ -45,9 +45,12 @@ const NOTES: [(&str, &str); 6] = [
     ),
     (
         "hookgate verify",
-        "A raw request may be pasted from a log or a terminal: lines end with or without a carriage return. The body \
-         is taken byte for byte; with a `content-length`, a line end that an editor put behind it is left out. Neither \
-         the secret nor the signature that would have been right is ever shown.\n\n\
+        "A request is read by what it begins with. Raw HTTP may be pasted from a log or a terminal: lines end with or \
+         without a carriage return. The body is taken byte for byte; with a `content-length`, a line end that an editor \
+         put behind it is left out. A curl command is read as a shell would, without running or filling in anything, and \
+         as curl would send it: `-d` gives a content type, and `@FILE` is read. JSON is `{\"method\", \"url\", \
+         \"headers\", \"body\"}`, with the body as text or, as `body_base64`, as bytes; what is left out is a POST, no \
+         URL, no header, no body. Neither the secret nor the signature that would have been right is ever shown.\n\n\
          A file of cases is a list of `{\"id\", \"scheme\", \"request\", \"secrets\", \"now_unix\", \"tolerance_s\", \
          \"expect\", \"reason\"}`, its `request` being `{\"method\", \"url\", \"headers\", \"body_base64\"}`.",
     ),
@@ -72,7 +75,7 @@ const NOTES: [(&str, &str); 6] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 37] = [
+const EXAMPLES: [(&str, &str); 43] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -131,11 +134,17 @@ const EXAMPLES: [(&str, &str); 37] = [
         "hookgate sign",
         "hookgate sign --source acme/github --type push --data '{}' --curl http://127.0.0.1:8080/in/acme/github",
     ),
+    ("hookgate source rejections", "hookgate source rejections --source github --reason signature_mismatch --since 1h"),
+    ("hookgate source list-schemes", "hookgate source list-schemes"),
+    ("hookgate source explain", "hookgate source explain stripe"),
+    ("hookgate source list", "hookgate source list"),
+    ("hookgate source get", "hookgate source get github"),
     ("hookgate tail", "hookgate tail --endpoint billing --json"),
     (
         "hookgate verify",
-        "hookgate verify --scheme stripe --secret env:STRIPE_SECRET --request pasted.http --at 2026-01-31T08:00:00Z",
+        "hookgate verify --scheme stripe --secret env:STRIPE_SECRET --request pasted.http --now 2026-01-31T08:00:00Z",
     ),
+    ("hookgate verify", "hookgate verify --source acme/partner --request - --json"),
     ("hookgate verify", "hookgate verify --cases cases.json"),
 ];
 

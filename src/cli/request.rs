@@ -1,24 +1,29 @@
-//! A request from a file: as JSON, in the form of the cases file, or as it went over the wire.
+//! A request from a file: as JSON, in the form of the cases file too, as a curl command, or as it went over the wire.
 
 use super::Failure;
+use super::curl::{self, Fault, ReadFile};
 use super::output::plain;
-use crate::verify::cases::CaseRequest;
+use crate::verify::cases::{CaseRequest, HeaderValues};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// A request that was read.
 #[derive(Debug)]
-pub(super) struct Recorded {
-    pub(super) method: Method,
-    pub(super) target: Target,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+pub struct Recorded {
+    pub method: Method,
+    pub target: Target,
+    pub headers: HeaderMap,
+    pub body: Bytes,
 }
 
 /// What the request says about where it went.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Target {
+pub enum Target {
     Url(String),
     /// What stands on the wire: a proxy may have changed the host, and the rest of the URL is not told.
     Path {
@@ -29,7 +34,7 @@ pub(super) enum Target {
 
 impl Target {
     /// The URL that the provider called. `public_url` is what the configuration says of it; `None`: nobody knows.
-    pub(super) fn url(&self, public_url: Option<&str>) -> Option<String> {
+    pub fn url(&self, public_url: Option<&str>) -> Option<String> {
         match (self, public_url) {
             (Target::Url(url), _) => Some(url.clone()),
             (Target::Path { path, .. }, Some(base)) => Some(format!("{base}{path}")),
@@ -39,23 +44,50 @@ impl Target {
     }
 }
 
-/// Reads a request. `file` names it in messages.
-pub(super) fn parse(bytes: &[u8], file: &str) -> Result<Recorded, Failure> {
+/// Reads a request: what it is shows in how it begins. `file` names it in messages; `read` gives the files that a curl
+/// command names.
+pub fn parse(bytes: &[u8], file: &str, read: ReadFile<'_>) -> Result<Recorded, Failure> {
     if bytes.trim_ascii_start().first() == Some(&b'{') {
         parse_json(bytes).map_err(|why| {
             Failure::usage(
-                format!("`{file}` is JSON, but no request: {why}"),
-                "write {\"method\": …, \"url\": …, \"headers\": {…}, \"body_base64\": …}",
+                format!("`{file}` is JSON, but no request: {}", plain(&why)),
+                "write {\"method\": …, \"url\": …, \"headers\": {…}, \"body\": …}, or \"body_base64\" for the last",
             )
+        })
+    } else if curl::is_command(bytes) {
+        curl::parse(bytes, read).map_err(|fault| match fault {
+            Fault::File(failure) => failure,
+            Fault::Told(why) => Failure::usage(
+                format!("`{file}` is a curl command, but {}", plain(&why)),
+                "write e.g. curl https://hooks.example/in/acme/github -H 'Name: value' --data-raw '…'",
+            ),
         })
     } else {
         parse_raw(bytes).map_err(|why| {
             Failure::usage(
                 format!("`{file}` is not an HTTP request: {}", plain(&why)),
-                "write a request line such as `POST /in/acme/github HTTP/1.1`, the headers, an empty line, and the body",
+                "write a request line such as `POST /in/acme/github HTTP/1.1`, the headers, an empty line, and the \
+                 body; a curl command; or JSON",
             )
         })
     }
+}
+
+/// A request as JSON. What is left out of it is left out of the request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default = "post")]
+    method: String,
+    url: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, HeaderValues>,
+    body: Option<Value>,
+    body_base64: Option<String>,
+}
+
+fn post() -> String {
+    "POST".to_owned()
 }
 
 fn parse_json(bytes: &[u8]) -> Result<Recorded, String> {
@@ -64,9 +96,24 @@ fn parse_json(bytes: &[u8]) -> Result<Recorded, String> {
     if value["request"].is_object() {
         value = value["request"].take();
     }
-    let request: CaseRequest = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let written: Written = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let body_base64 = match (written.body, written.body_base64) {
+        (None, encoded) => encoded.unwrap_or_default(),
+        (Some(Value::String(text)), None) => STANDARD.encode(text),
+        (Some(Value::String(_)), Some(_)) => return Err("it has `body` and `body_base64`: leave one out".to_owned()),
+        (Some(_), _) => {
+            return Err("`body` is not a text: the signature is over the bytes as they came, so write them as text \
+                        in quotes, or as `body_base64`"
+                .to_owned());
+        }
+    };
+    let target = match written.url {
+        None => Target::Path { host: None, path: "/".to_owned() },
+        Some(url) => Target::Url(url),
+    };
+    let request = CaseRequest { method: written.method, url: String::new(), headers: written.headers, body_base64 };
     let (method, headers, body) = request.parts()?;
-    Ok(Recorded { method, target: Target::Url(request.url), headers, body })
+    Ok(Recorded { method, target, headers, body })
 }
 
 /// Lines may end with or without a carriage return, as editors and terminals leave them.
@@ -134,8 +181,12 @@ fn body<'a>(rest: &'a [u8], headers: &HeaderMap) -> Result<&'a [u8], String> {
 mod tests {
     use super::*;
 
+    fn read(bytes: &[u8]) -> Result<Recorded, Failure> {
+        parse(bytes, "f", &mut |_| Err(Failure::usage("no file", "none")))
+    }
+
     fn raw(text: &str) -> Result<Recorded, String> {
-        parse(text.as_bytes(), "f").map_err(|failure| failure.to_string())
+        read(text.as_bytes()).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -152,7 +203,7 @@ mod tests {
         let request = raw("POST /p HTTP/2\n\n\n\nbody").unwrap();
         assert_eq!((request.target.url(None), &request.body[..]), (None, &b"\n\nbody"[..]));
         assert!(raw("POST /p HTTP/1.1").unwrap().body.is_empty());
-        assert_eq!(parse(b"POST / HTTP/1.1\n\n\xff\x00", "f").unwrap().body, &b"\xff\x00"[..]);
+        assert_eq!(read(b"POST / HTTP/1.1\n\n\xff\x00").unwrap().body, &b"\xff\x00"[..]);
     }
 
     #[test]
@@ -181,7 +232,10 @@ mod tests {
             ("POST / HTTP/1.1\ncontent-length: many\n\n", "not a number"),
             ("POST / HTTP/1.1\ncontent-length: 5\n\nab", "says 5 bytes, and the body has 2"),
             ("{", "is JSON, but no request: EOF"),
-            ("{\"method\":\"POST\"}", "missing field `url`"),
+            ("{\"methd\":\"POST\"}", "unknown field `methd`"),
+            ("{\"body\":{\"a\":1}}", "`body` is not a text"),
+            ("{\"body\":\"\",\"body_base64\":\"\"}", "leave one out"),
+            ("curl h -F a=b", "is a curl command, but what `-F` makes curl send"),
             (r#"{"method":"P ST","url":"u","headers":{},"body_base64":""}"#, "the method is not one"),
             (r#"{"method":"POST","url":"u","headers":{},"body_base64":"?"}"#, "`body_base64` is not base64"),
             (r#"{"method":"POST","url":"u","headers":{"a b":"c"},"body_base64":""}"#, "`a b` is not a header's name"),
@@ -200,5 +254,9 @@ mod tests {
             assert_eq!((read.headers.len(), &read.body[..]), (3, &b"hi"[..]));
             assert_eq!(read.target.url(Some("https://p.example")).unwrap(), "https://h.example/");
         }
+        let read = raw(r#"{"headers":{"a":"b"},"body":"{\"a\": 1}"}"#).unwrap();
+        assert_eq!((read.method, &read.body[..]), (Method::POST, &b"{\"a\": 1}"[..]));
+        assert_eq!(read.target.url(None), None);
+        assert_eq!(raw("curl h.example/p").unwrap().target.url(None).unwrap(), "http://h.example/p");
     }
 }

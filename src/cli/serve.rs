@@ -70,8 +70,10 @@ struct Origin {
 
 impl Origin {
     fn read(&self) -> Result<Report, Failure> {
-        config::read(self.path.as_deref(), &self.env, &self.flags, Outside::Look)
-            .map_err(|e| Failure::usage(e.to_string(), "name the file with --config"))
+        let mut report = config::read(self.path.as_deref(), &self.env, &self.flags, Outside::Look)
+            .map_err(|e| Failure::usage(e.to_string(), "name the file with --config"))?;
+        report.warn_of_expiries(super::keys::now());
+        Ok(report)
     }
 }
 

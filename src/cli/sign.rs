@@ -6,7 +6,7 @@ use super::{Context, Exit, Failure, Format};
 use crate::clock::Timestamp;
 use crate::delivery::{EventId, Mint};
 use crate::entropy::SystemEntropy;
-use crate::verify::{SignRequest, Source};
+use crate::verify::{Rotation, SignRequest};
 use bytes::Bytes;
 use reqwest::Url;
 use serde_json::json;
@@ -70,7 +70,7 @@ impl Payload {
 /// Signs one body again and again.
 pub(super) struct Signature<'a> {
     signing: &'a Signing,
-    source: Source,
+    source: Rotation,
     url: String,
     mint: Mint,
 }
@@ -84,7 +84,7 @@ pub(super) struct Signed {
 }
 
 impl<'a> Signature<'a> {
-    pub(super) fn new(signing: &'a Signing, source: Source, url: String) -> Self {
+    pub(super) fn new(signing: &'a Signing, source: Rotation, url: String) -> Self {
         Signature { signing, source, url, mint: Mint::default() }
     }
 
@@ -99,7 +99,13 @@ impl<'a> Signature<'a> {
         let id = self.signing.id.clone().unwrap_or_else(fresh);
         let event_type = self.signing.event_type.as_deref();
         let request = SignRequest { id: &id, event_type, timestamp: at, url: &self.url, body };
-        let headers = self.source.sign(request).map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
+        let source = self.source.at(at).ok_or_else(|| {
+            Failure::usage(
+                "all of the source's secrets have expired by then",
+                "add one, or sign for an earlier time with --at",
+            )
+        })?;
+        let headers = source.sign(request).map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
         Ok(Signed { id, at, headers })
     }
 }
@@ -121,13 +127,13 @@ pub(super) fn run(args: &Sign, context: &mut Context<'_>) -> Result<Exit, Failur
     let url = match (&curl, &args.url) {
         (Some(url), _) => url.to_string(),
         (None, Some(url)) => url.clone(),
-        (None, None) if source.signs_url() => {
+        (None, None) if source.whole().signs_url() => {
             return Err(Failure::usage("the scheme signs the URL", "say where it will be sent with --url"));
         }
         (None, None) => String::new(),
     };
     let body = args.signing.payload.read(context)?;
-    let scheme = source.scheme().to_owned();
+    let scheme = source.whole().scheme().to_owned();
     let signed = Signature::new(&args.signing, source, url).sign(&body)?;
     let curl = curl.map(|url| command(&url, &args.signing, &signed.headers));
     let output = &mut context.output;

@@ -1,6 +1,6 @@
 //! `hookgate verify`: one request step by step, or a file of cases.
 
-use super::delivery::bytes_of;
+use super::delivery::{bytes_of, bytes_of_file};
 use super::keys::{Keys, Ready, now, seconds, time};
 use super::output::plain;
 use super::request::{self, Recorded};
@@ -25,12 +25,12 @@ const SCHEMES: [Column; 3] =
 pub struct Verify {
     #[command(flatten)]
     pub keys: Keys,
-    /// The request, or `-`: raw HTTP (request line, headers, an empty line, the body), or JSON as in a file of cases
+    /// The request, or `-`: raw HTTP (request line, headers, an empty line, the body), a curl command, or JSON
     #[arg(long, value_name = "FILE")]
     pub request: Option<PathBuf>,
     /// When it arrived: RFC 3339, or Unix seconds [default: now]
-    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
-    pub at: Option<Timestamp>,
+    #[arg(long, visible_alias = "at", value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    pub now: Option<Timestamp>,
     /// How far its timestamp may be off, instead of the scheme's own window: `300` or `5m`
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub tolerance: Option<u64>,
@@ -38,7 +38,7 @@ pub struct Verify {
     #[arg(long)]
     pub url: Option<String>,
     /// A file of cases, each with what is expected of it, or `-`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["scheme", "secrets", "source", "at", "tolerance", "url"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scheme", "secrets", "source", "now", "tolerance", "url"])]
     pub cases: Option<PathBuf>,
 }
 
@@ -53,18 +53,18 @@ pub(super) fn run(args: &Verify, context: &mut Context<'_>) -> Result<Exit, Fail
 fn run_request(args: &Verify, file: &Path, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let Ready { source, public_url } = args.keys.ready(args.tolerance, context)?;
     let bytes = bytes_of(file, context)?;
-    let recorded = request::parse(&bytes, &file.display().to_string())?;
+    let recorded = request::parse(&bytes, &file.display().to_string(), &mut |file| bytes_of_file(file))?;
     let url = args.url.clone().or_else(|| recorded.target.url(public_url.as_deref()));
-    if url.is_none() && source.signs_url() {
+    if url.is_none() && source.whole().signs_url() {
         return Err(Failure::usage("the scheme signs the URL, and the request has no host", "give it with --url"));
     }
     let url = url.unwrap_or_default();
-    let received_at = args.at.unwrap_or_else(now);
+    let received_at = args.now.unwrap_or_else(now);
     let Recorded { method, headers, body, .. } = &recorded;
     let request = Request { method, url: &url, headers, body, received_at };
     let outcome = source.admit(request);
     let steps = source.explain(request);
-    tell(&source, &steps, &outcome, context)?;
+    tell(source.whole(), &steps, &outcome, context)?;
     match &outcome {
         Ok(_) => Ok(Exit::Done),
         Err(refusal) => {

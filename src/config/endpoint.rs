@@ -1,6 +1,6 @@
 //! `[tenants.<name>.endpoints.<name>]`.
 
-use super::section::{At, Section, Walk};
+use super::section::{At, Section, Tables, Walk};
 use super::server::Allowed;
 use super::settings::{Egress, EndpointSettings};
 use super::source::{Found, rate, secrets};
@@ -83,7 +83,7 @@ pub(super) fn endpoint(
     if let (Some(at), None) = (&plugin_config, &references.plugin) {
         walk.warn(at, "`plugin_config` without a `plugin` is of no use", "name the plugin, or remove it");
     }
-    let signing = secrets(walk, &mut s, "signing_secrets").unwrap_or_default();
+    let signing = secrets(walk, &mut s, "signing_secrets", Tables::Refused).unwrap_or_default();
     for found in &signing {
         check_signing(walk, found);
     }

@@ -28,5 +28,5 @@ pub use report::{DEFAULT_PATH, Input, Outside, Override, Report, Unreadable, che
 pub use secret_ref::{SecretFault, SecretRef};
 pub use settings::{
     Egress, EndpointSettings, Limits, Log, LogFormat, LogLevel, PluginLimits, PluginSettings, Rate, Retention, Server,
-    Settings, SourceSettings, Tenant,
+    Settings, SourceSecret, SourceSettings, Tenant,
 };

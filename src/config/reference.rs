@@ -320,7 +320,15 @@ fn source() -> Vec<Key> {
             "list of secrets",
             "required",
             "1 to 8",
-            "Any one may match, so that a secret can be rotated.",
+            "Any one may match, so that a secret can be rotated. Each is a text, or a table with the next two keys.",
+        ),
+        key(source_key!("secrets.value"), "secret", "required in a table", "", "Where the secret is."),
+        key(
+            source_key!("secrets.expires"),
+            "time, such as `2026-12-31T00:00:00Z`",
+            "never",
+            "",
+            "From then on, what it signs is refused. `check` warns seven days ahead.",
         ),
         key(
             source_key!("tolerance"),

@@ -8,13 +8,18 @@ use super::server;
 use super::settings::{Retention, Settings};
 use super::tenant::tenants;
 use super::tree::{self, OWN_VARIABLES, PREFIX, Place};
+use crate::clock::Timestamp;
 use miette::Severity;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The file that is read when none is named.
 pub const DEFAULT_PATH: &str = "hookgate.toml";
+
+/// A secret that ends within this time is warned of.
+const EXPIRES_SOON: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// No configuration is larger.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -56,7 +61,18 @@ pub struct Report {
     pub warnings: Vec<Problem>,
     /// `Some` exactly when there is no problem.
     pub settings: Option<Settings>,
+    expiries: Vec<Expiry>,
     shown: Shown,
+}
+
+/// Something that ends.
+#[derive(Debug)]
+pub(super) struct Expiry {
+    /// Where it is; what to say depends on the time.
+    pub(super) warning: Problem,
+    pub(super) when: Timestamp,
+    /// Nothing else is left of its kind then.
+    pub(super) is_last: bool,
 }
 
 /// The file itself could not be had.
@@ -114,6 +130,7 @@ pub(super) fn walked(input: &Input<'_>) -> (Report, BTreeSet<String>) {
         outside: input.outside,
         problems: Vec::new(),
         warnings: Vec::new(),
+        expiries: Vec::new(),
         masks: Vec::new(),
         referenced: BTreeSet::new(),
         keys: BTreeSet::new(),
@@ -130,7 +147,7 @@ pub(super) fn walked(input: &Input<'_>) -> (Report, BTreeSet<String>) {
         walk.problem(&place, "", format!("not TOML: {}", fault.message), "correct the syntax here");
     }
     problems.append(&mut walk.problems);
-    let mut warnings = walk.warnings;
+    let (mut warnings, expiries) = (walk.warnings, walk.expiries);
     problems.sort_by(|a, b| a.position.cmp(&b.position));
     warnings.sort_by(|a, b| a.position.cmp(&b.position));
     let shown = Shown {
@@ -139,7 +156,7 @@ pub(super) fn walked(input: &Input<'_>) -> (Report, BTreeSet<String>) {
         lines: if faults.is_empty() { Lines::Shown } else { Lines::Withheld },
     };
     let settings = problems.is_empty().then_some(settings);
-    (Report { problems, warnings, settings, shown }, walk.keys)
+    (Report { problems, warnings, settings, expiries, shown }, walk.keys)
 }
 
 fn same_line(a: &Position, b: &Position) -> bool {
@@ -184,6 +201,32 @@ fn report_strangers(walk: &mut Walk<'_>, strangers: Vec<String>) {
 }
 
 impl Report {
+    /// Warns of what has ended by `now`, or ends soon.
+    pub fn warn_of_expiries(&mut self, now: Timestamp) {
+        for Expiry { mut warning, when, is_last } in std::mem::take(&mut self.expiries) {
+            let at = when.to_rfc3339();
+            let (message, remedy) = match (when <= now, is_last) {
+                (true, false) => (format!("this secret expired at {at}"), "remove it"),
+                (true, true) => (
+                    format!("the last of the source's secrets expired at {at}: everything is refused"),
+                    "name the secret that the provider signs with now",
+                ),
+                (false, _) if when > now.plus(EXPIRES_SOON) => continue,
+                (false, false) => (
+                    format!("this secret expires at {at}"),
+                    "make sure that the provider signs with another one by then",
+                ),
+                (false, true) => (
+                    format!("the last of the source's secrets expires at {at}"),
+                    "put a new one beside it, and give that to the provider",
+                ),
+            };
+            (warning.message, warning.remedy) = (message, remedy.to_owned());
+            self.warnings.push(warning);
+        }
+        self.warnings.sort_by(|a, b| a.position.cmp(&b.position));
+    }
+
     /// One line per problem and warning: for logs and pipes.
     pub fn lines(&self) -> String {
         let mut out = String::new();

@@ -2,9 +2,11 @@
 //! everything; it answers `None` for what is absent and for what is wrong alike.
 
 use super::problem::{self, Position, Problem};
+use super::report::Expiry;
 use super::size;
 use super::tree::{Fields, Node, Place, Value};
 use super::{Env, Outside};
+use crate::clock::Timestamp;
 use crate::delivery::Name;
 use crate::duration;
 use std::collections::BTreeSet;
@@ -25,6 +27,8 @@ pub(super) struct Walk<'a> {
     pub(super) masks: Vec<Range<usize>>,
     /// Variables that secrets are taken from.
     pub(super) referenced: BTreeSet<String>,
+    /// Secrets of sources that have an end.
+    pub(super) expiries: Vec<Expiry>,
     /// Every key that was asked for, with `<name>` for names: what the reference must list.
     pub(super) keys: BTreeSet<String>,
 }
@@ -44,6 +48,12 @@ impl<T> At<T> {
 }
 
 impl Walk<'_> {
+    /// Notes when something ends, for who knows the time.
+    pub(super) fn expires<T>(&mut self, at: &At<T>, when: Timestamp, is_last: bool) {
+        let warning = self.describe(&at.place, &at.field, "", "");
+        self.expiries.push(Expiry { warning, when, is_last });
+    }
+
     fn describe(&self, place: &Place, field: &str, message: impl Into<String>, remedy: impl Into<String>) -> Problem {
         let (position, span) = match place {
             Place::File(span) => (problem::position(self.text, span.start), Some(span.clone())),
@@ -103,6 +113,24 @@ impl Walk<'_> {
 pub(super) fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let near = known.into_iter().map(|k| (strsim::damerau_levenshtein(written, k), k)).min()?;
     (near.0 <= 1 + written.len() / 4).then_some(near.1)
+}
+
+/// Whether the entries of a list of secrets may be tables.
+#[derive(Clone, Copy)]
+pub(super) enum Tables {
+    Taken,
+    Refused,
+}
+
+/// A secret as it is written in a list.
+pub(super) enum Entry<'t> {
+    Text(At<String>),
+    Table(Section<'t>),
+}
+
+/// Whether a secret is named here, and kept elsewhere.
+fn is_elsewhere(node: &Node) -> bool {
+    text_of(node).is_some_and(|text| text.starts_with("env:") || text.starts_with("file:"))
 }
 
 /// One table being read.
@@ -181,12 +209,23 @@ impl<'t> Section<'t> {
         Some(self.found(key, node, text?.to_owned()))
     }
 
-    /// A list of secrets: only those that say where the secret is may be shown.
-    pub(super) fn secrets(&mut self, walk: &mut Walk<'_>, key: &'static str) -> Option<At<Vec<At<String>>>> {
+    /// A list of secrets: only those that say where the secret is may be shown. With `tables`, each may also be a
+    /// table with its own keys.
+    pub(super) fn secrets(
+        &mut self,
+        walk: &mut Walk<'_>,
+        key: &'static str,
+        tables: Tables,
+    ) -> Option<At<Vec<Entry<'t>>>> {
         let node = self.take(walk, key)?;
-        let elsewhere = |n: &Node| text_of(n).is_some_and(|t| t.starts_with("env:") || t.starts_with("file:"));
+        if let (Tables::Taken, Value::Array(items)) = (tables, &node.value) {
+            let each = items.iter().enumerate();
+            let read: Vec<_> = each.filter_map(|(i, item)| self.secret(walk, key, i, item)).collect();
+            // A list of mistakes alone has been told of, and is no empty one.
+            return (read.is_empty() == items.is_empty()).then(|| self.found(key, node, read));
+        }
         match &node.value {
-            Value::Array(items) => items.iter().filter(|n| !elsewhere(n)).for_each(|n| walk.hide(&n.place)),
+            Value::Array(items) => items.iter().filter(|n| !is_elsewhere(n)).for_each(|n| walk.hide(&n.place)),
             Value::Untyped(_)
             | Value::String(_)
             | Value::Integer(_)
@@ -195,7 +234,34 @@ impl<'t> Section<'t> {
             | Value::Table(_)
             | Value::Other(_) => walk.hide(&node.place),
         }
-        self.list(walk, key, node)
+        let list = self.list(walk, key, node)?;
+        Some(At { value: list.value.into_iter().map(Entry::Text).collect(), place: list.place, field: list.field })
+    }
+
+    /// One entry of a list of secrets.
+    fn secret(&self, walk: &mut Walk<'_>, key: &str, number: usize, item: &'t Node) -> Option<Entry<'t>> {
+        let path = format!("{}[{number}]", self.path(key));
+        let Value::Table(fields) = &item.value else {
+            if !is_elsewhere(item) {
+                walk.hide(&item.place);
+            }
+            let Some(text) = text_of(item) else {
+                walk.mismatch(item, &path, "a string, in quotes, or a table with `value`");
+                return None;
+            };
+            return Some(Entry::Text(At { value: text.to_owned(), place: item.place.clone(), field: path }));
+        };
+        for field in fields.values().filter(|field| !is_elsewhere(&field.node)) {
+            walk.hide(&field.node.place);
+        }
+        Some(Entry::Table(Section {
+            fields,
+            place: item.place.clone(),
+            path,
+            pattern: joined(&self.pattern, key),
+            known: BTreeSet::new(),
+            later: BTreeSet::new(),
+        }))
     }
 
     pub(super) fn strings(&mut self, walk: &mut Walk<'_>, key: &'static str) -> Option<At<Vec<At<String>>>> {

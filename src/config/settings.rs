@@ -1,6 +1,7 @@
 //! What a configuration means: plain domain values, checked, with every default filled in.
 
-use super::SecretRef;
+use super::{Env, SecretFault, SecretRef};
+use crate::clock::Timestamp;
 use crate::delivery::{Name, Route, Terms};
 use crate::secret::Secret;
 use crate::verify::SourceSpec;
@@ -243,11 +244,25 @@ pub struct Tenant {
 #[derive(Clone, Debug)]
 pub struct SourceSettings {
     pub spec: SourceSpec,
-    /// Any one may match.
-    pub secrets: Vec<SecretRef>,
+    /// Any one may match, until it expires.
+    pub secrets: Vec<SourceSecret>,
     /// `None`: the gateway's `limits.body_bytes_max`.
     pub body_bytes_max: Option<u64>,
     pub rate: Option<Rate>,
+}
+
+/// Where a source's secret is, and from when on it is none.
+#[derive(Clone, Debug)]
+pub struct SourceSecret {
+    pub at: SecretRef,
+    /// `None`: never.
+    pub expires: Option<Timestamp>,
+}
+
+impl SourceSecret {
+    pub fn resolve(&self, env: &Env) -> Result<Secret, SecretFault> {
+        self.at.resolve(env)
+    }
 }
 
 #[derive(Clone, Debug)]

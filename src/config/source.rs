@@ -1,9 +1,10 @@
 //! `[tenants.<name>.sources.<name>]`.
 
-use super::section::{At, Section, Walk, duration};
-use super::settings::{Limits, Rate, SourceSettings};
+use super::section::{At, Entry, Section, Tables, Walk, duration};
+use super::settings::{Limits, Rate, SourceSecret, SourceSettings};
 use super::tree::Place;
 use super::{Outside, SecretRef};
+use crate::clock::Timestamp;
 use crate::delivery::Name;
 use crate::secret::Secret;
 use crate::verify::{SECRET_BYTES_GOOD, SchemeSpec, SigSpec, SourceSpec, SpecProblem, TimeSpec};
@@ -38,7 +39,15 @@ pub(super) fn source(
     if let Some(window) = &dedup_window {
         duration(walk, window, Duration::from_secs(1)..=DAY * 30);
     }
-    let secrets = secrets(walk, &mut s, "secrets");
+    let secrets = secrets(walk, &mut s, "secrets", Tables::Taken);
+    let last = secrets
+        .iter()
+        .flatten()
+        .map(|found| found.expires.as_ref().map(|at| at.value))
+        .max_by_key(|end| end.unwrap_or(Timestamp::MAX));
+    for end in secrets.iter().flatten().filter_map(|found| found.expires.as_ref()) {
+        walk.expires(end, end.value, last == Some(Some(end.value)));
+    }
     if secrets.as_ref().is_none_or(Vec::is_empty) {
         // A list that is there but of the wrong kind has been reported already.
         if secrets.is_some() || !s.has("secrets") {
@@ -59,7 +68,9 @@ pub(super) fn source(
         SourceSpec { scheme: scheme?.value, tolerance, dedup, dedup_window: dedup_window.map(|at| at.value), custom };
     let secrets = secrets?;
     compiled(walk, (&own, &places), &spec, (tenant, name), &secrets, public_url);
-    let secrets = secrets.into_iter().map(|found| found.written).collect();
+    let secrets =
+        secrets.into_iter().map(|found| SourceSecret { at: found.written, expires: found.expires.map(|at| at.value) });
+    let secrets = secrets.collect();
     Some(SourceSettings { spec, secrets, body_bytes_max, rate })
 }
 
@@ -199,13 +210,19 @@ fn texts(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static str) -> Vec<Str
 pub(super) struct Found {
     pub(super) at: At<()>,
     pub(super) written: SecretRef,
+    pub(super) expires: Option<At<Timestamp>>,
     /// `None`: it could not be had (reported), or was not to be looked for.
     pub(super) secret: Option<Secret>,
 }
 
 /// Reads a list of secrets and looks whether they are there.
-pub(super) fn secrets(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static str) -> Option<Vec<Found>> {
-    let list = s.secrets(walk, key)?;
+pub(super) fn secrets(
+    walk: &mut Walk<'_>,
+    s: &mut Section<'_>,
+    key: &'static str,
+    tables: Tables,
+) -> Option<Vec<Found>> {
+    let list = s.secrets(walk, key, tables)?;
     if list.value.len() > SECRETS_MAX {
         walk.reject(
             &list,
@@ -215,7 +232,15 @@ pub(super) fn secrets(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static st
     }
     let mut seen = BTreeSet::new();
     let mut all = Vec::new();
-    for at in list.value {
+    let none_written = list.value.is_empty();
+    for entry in list.value {
+        let (at, expires) = match entry {
+            Entry::Text(at) => (at, None),
+            Entry::Table(table) => match expiring(walk, table) {
+                Some(read) => read,
+                None => continue,
+            },
+        };
         if !seen.insert(at.value.clone()) {
             walk.reject(&at, "this secret stands here twice", "remove one of the two");
             continue;
@@ -227,9 +252,27 @@ pub(super) fn secrets(walk: &mut Walk<'_>, s: &mut Section<'_>, key: &'static st
             walk.referenced.insert(name.clone());
         }
         let secret = if at_hand(walk, &written) { resolved(walk, &at, &written) } else { None };
-        all.push(Found { at, written, secret });
+        all.push(Found { at, written, expires, secret });
     }
-    Some(all)
+    (all.is_empty() == none_written).then_some(all)
+}
+
+/// `{ value, expires }`.
+fn expiring(walk: &mut Walk<'_>, mut s: Section<'_>) -> Option<(At<String>, Option<At<Timestamp>>)> {
+    let value = s.string(walk, "value");
+    if !s.has("value") {
+        let remedy = "write e.g. { value = \"env:OLD_SECRET\", expires = \"2026-12-31T00:00:00Z\" }";
+        walk.reject(&s.at(), "a secret needs a `value`", remedy);
+    }
+    let expires = s.string(walk, "expires").and_then(|at| match Timestamp::parse_rfc3339(&at.value) {
+        Some(when) => Some(at.with(when)),
+        None => {
+            walk.reject(&at, "not a time", "write RFC 3339, e.g. \"2026-12-31T00:00:00Z\"");
+            None
+        }
+    });
+    s.close(walk);
+    Some((value?, expires))
 }
 
 fn at_hand(walk: &Walk<'_>, written: &SecretRef) -> bool {

@@ -2,6 +2,7 @@
 
 use super::report::walked;
 use super::*;
+use crate::clock::Timestamp;
 use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,6 +13,7 @@ const SECRET: &str = "0123456789abcdef";
 fn env() -> Env {
     Env::from_pairs([
         ("S", SECRET),
+        ("OTHER", "fedcba9876543210"),
         ("SHORT", "short"),
         ("W", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="),
         ("EMPTY", ""),
@@ -120,6 +122,34 @@ fn every_rule_has_its_message() {
             with_source("secrets = [\"env:S\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\"]"),
             "tenants.a.sources.s.secrets",
             "too many",
+        ),
+        (with_source("secrets = [{}]"), "tenants.a.sources.s.secrets[0]", "needs a `value`"),
+        (
+            with_source("secrets = [{ value = \"env:NONE\" }]"),
+            "tenants.a.sources.s.secrets[0].value",
+            "`NONE` is not set",
+        ),
+        (with_source("secrets = [{ value = 5 }]"), "tenants.a.sources.s.secrets[0].value", "a string"),
+        (
+            with_source("secrets = [\"env:S\", { value = \"env:OTHER\", expire = \"x\" }]"),
+            "tenants.a.sources.s.secrets[1].expire",
+            "`expires`?",
+        ),
+        (
+            with_source("secrets = [{ value = \"env:S\", expires = \"tomorrow\" }]"),
+            "tenants.a.sources.s.secrets[0].expires",
+            "RFC 3339",
+        ),
+        (
+            with_source("secrets = [{ value = \"env:S\", expires = 2026-12-31 }]"),
+            "tenants.a.sources.s.secrets[0].expires",
+            "in quotes, found a date",
+        ),
+        (with_source("secrets = [5]"), "tenants.a.sources.s.secrets[0]", "or a table with `value`"),
+        (
+            e("signing_secrets = [{ value = \"env:S\" }]"),
+            "tenants.a.endpoints.e.signing_secrets[0]",
+            "a string, in quotes, found a table",
         ),
         (with_source("secret = [\"env:S\"]\nsecrets = [\"env:S\"]"), "tenants.a.sources.s.secret", "`secrets`?"),
         (s("verify = \"hmac-sha256\""), "tenants.a.sources.s.verify", "\"custom\""),
@@ -344,7 +374,9 @@ fn the_full_file_means_what_it_says() {
     // The reference lists exactly what was asked for, less tables (whose keys it lists) and the tenant's copies.
     let tenant_copy =
         |key: &str| key.starts_with("tenants.<name>.limits") || key.starts_with("tenants.<name>.retention");
-    let is_table = |key: &str| keys.iter().any(|other| other.starts_with(&format!("{key}.")));
+    // A secret may be a text or a table.
+    let is_table =
+        |key: &str| !key.ends_with(".secrets") && keys.iter().any(|other| other.starts_with(&format!("{key}.")));
     let read: BTreeSet<&str> =
         keys.iter().map(String::as_str).filter(|key| !is_table(key) && !tenant_copy(key)).collect();
     let documented: BTreeSet<&str> = reference::paths().into_iter().collect();
@@ -491,6 +523,40 @@ fn warnings_do_not_stop_anybody() {
 }
 
 #[test]
+fn secrets_that_end_are_warned_of_in_time() {
+    let secrets = "secrets = [{ value = \"env:S\", expires = \"2026-03-01T00:00:00+01:00\" }, \"env:OTHER\"]";
+    let told = |text: &str, now: &str| {
+        let mut report = judged(&with_source(text));
+        assert!(report.settings.is_some(), "{}", report.lines());
+        assert_eq!(report.warnings.len(), 0, "{}", report.lines());
+        report.warn_of_expiries(Timestamp::parse_rfc3339(now).unwrap());
+        report.warnings.iter().map(|w| format!("{}: {}", w.field, w.message)).collect::<Vec<_>>()
+    };
+    let field = "tenants.a.sources.s.secrets[0].expires";
+    assert_eq!(told(secrets, "2026-02-21T22:59:59Z"), [""; 0]);
+    assert_eq!(
+        told(secrets, "2026-02-21T23:00:00Z"),
+        [format!("{field}: this secret expires at 2026-02-28T23:00:00.000Z")]
+    );
+    assert_eq!(
+        told(secrets, "2026-02-28T23:00:00Z"),
+        [format!("{field}: this secret expired at 2026-02-28T23:00:00.000Z")]
+    );
+    let both = secrets.replace("\"env:OTHER\"", "{ value = \"env:OTHER\", expires = \"2026-02-01T00:00:00Z\" }");
+    let all = told(&both, "2026-04-01T00:00:00Z");
+    assert!(
+        all[0].contains("the last of the source's secrets expired") && all[0].ends_with("everything is refused"),
+        "{all:?}"
+    );
+    assert!(all[1].starts_with("tenants.a.sources.s.secrets[1].expires: this secret expired"), "{all:?}");
+    let soon = told(&both, "2026-02-27T00:00:00Z");
+    assert!(soon[0].contains("the last of the source's secrets expires at"), "{soon:?}");
+    let settings = judged(&with_source(secrets)).settings.unwrap();
+    let ends: Vec<_> = settings.tenants[&name("a")].sources[&name("s")].secrets.iter().map(|s| s.expires).collect();
+    assert_eq!(ends, [Timestamp::parse_rfc3339("2026-02-28T23:00:00Z"), None]);
+}
+
+#[test]
 fn plain_http_where_it_is_allowed() {
     let to = "[tenants.a.endpoints.e]\nurl = \"http://127.0.0.1:9000/\"";
     assert!(judged(to).settings.is_none());
@@ -519,6 +585,7 @@ fn no_report_shows_a_secret() {
         with_source("secrets = \"hunter2\""),
         with_source("secret = \"hunter2\""),
         with_source("secrets = { a = \"hunter2\" }"),
+        with_source("secrets = [{ value = \"hunter2\", expires = \"hunter2\" }, { valeu = \"hunter2\" }]"),
         with_endpoint("signing_secrets = [\"hunter2\"]"),
         with_endpoint("plugin_config = { token = \"hunter2\", at = 1979-05-27 }"),
         "[tenants.a.endpoints.e]\nurl = \"https://u:hunter2@x.example/\"".to_owned(),

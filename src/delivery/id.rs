@@ -179,6 +179,13 @@ impl Mint {
     }
 }
 
+impl Minted {
+    /// For rows without an id of their own kind: in the order of the others.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+}
+
 /// Why a text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a name is 1 to 63 of `a-z`, `0-9` and `-`, and begins with a letter or digit")]

@@ -31,6 +31,10 @@ impl Problem {
         self.code
     }
 
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// A further member, such as `field` or `limit`.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {

@@ -1,27 +1,31 @@
 //! The public side: `POST /in/{tenant}/{source}`. A 2xx is answered only after the commit.
 //!
 //! A request is looked up, bounded, read, verified and accepted, in that order and in one line. The body is opaque. What
-//! is refused stores nothing; it is counted, and its kind is logged. Authoritative for who may send what is the map of
+//! is refused stores no event; it is counted, and its kind goes to the log and the rejection log. Authoritative for who may send what is the map of
 //! [`Routes`], replaced as a whole when the configuration changes.
 
 mod answer;
+mod rejections;
 mod routes;
 mod verifier;
 
 pub use routes::{Inlet, Routes};
 pub use verifier::Verifier;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::crash;
 use crate::http::{Answer, BodyFault, Budget, Connection, Handler, Problem, collect};
-use crate::ledger::{Accept, Accepted, Ledger, LedgerError, NewDelivery, Slots};
+use crate::ledger::{Accept, Accepted, Ledger, LedgerError, NewDelivery, Rejected, Slots};
 use crate::telemetry::INGRESS_REQUESTS;
 use crate::verify::{Admission, Refusal, Request};
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
+use rejections::Book;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// When a sender who was turned away for want of room should come again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -45,11 +49,20 @@ pub struct Ingress {
     slots: Arc<Slots>,
     clock: Arc<dyn Clock>,
     budget: Arc<Budget>,
+    book: Book,
+}
+
+/// A request that is not accepted, with its body where that was read.
+struct Turned {
+    why: Rejection,
+    body: Option<Bytes>,
+    at: Timestamp,
 }
 
 impl Ingress {
     pub fn new(settings: &Settings, ledger: Arc<dyn Ledger>, slots: Arc<Slots>, clock: Arc<dyn Clock>) -> Self {
-        Ingress { routes: ArcSwap::default(), ledger, slots, clock, budget: Budget::new(settings.in_flight_bytes_max) }
+        let budget = Budget::new(settings.in_flight_bytes_max);
+        Ingress { routes: ArcSwap::default(), ledger, slots, clock, budget, book: Book::new() }
     }
 
     /// From the next request on, these are the sources. Requests under way end by the old ones.
@@ -57,23 +70,36 @@ impl Ingress {
         self.routes.store(Arc::new(routes));
     }
 
+    /// Writes the rejection log until `stop`. For as long as nobody runs it, what is refused is counted alone.
+    pub async fn keep_rejections(&self, stop: CancellationToken) {
+        self.book.keep(Arc::clone(&self.ledger), stop).await;
+    }
+
     async fn receive(
         &self,
         request: http::Request<Incoming>,
         inlet: &Inlet,
         connection: &Connection,
-    ) -> Result<Answer, Rejection> {
-        let received_at = self.clock.now();
+    ) -> Result<Answer, Turned> {
+        let at = self.clock.now();
+        let turned = |why| Turned { why, body: None, at };
         let (head, body) = request.into_parts();
-        let is_post = head.method == Method::POST;
-        if !is_post && !matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS) {
-            return Err(Rejection::MethodNotAllowed);
+        if !matches!(head.method, Method::POST | Method::GET | Method::HEAD | Method::OPTIONS) {
+            return Err(turned(Rejection::MethodNotAllowed));
         }
         crash::point("I1");
-        let (body, room) =
-            collect(body, inlet.body_bytes_max, &self.budget, connection).await.map_err(Rejection::Body)?;
+        let (body, room) = collect(body, inlet.body_bytes_max, &self.budget, connection)
+            .await
+            .map_err(|fault| turned(Rejection::Body(fault)))?;
         let url = inlet.url_of(&head.uri);
-        let request = Request { method: &head.method, url: &url, headers: &head.headers, body: &body, received_at };
+        let request = Request { method: &head.method, url: &url, headers: &head.headers, body: &body, received_at: at };
+        let judged = self.judge(request, inlet).await;
+        drop(room);
+        judged.map_err(|why| Turned { why, body: Some(body), at })
+    }
+
+    async fn judge(&self, request: Request<'_>, inlet: &Inlet) -> Result<Answer, Rejection> {
+        let is_post = *request.method == Method::POST;
         let event = match inlet.source.admit(request) {
             Ok(Admission::Event(event)) if is_post => event,
             Ok(Admission::Challenge(challenge)) => {
@@ -95,7 +121,6 @@ impl Ingress {
             .collect();
         let accept = Accept { tenant: inlet.tenant, source: Some(inlet.source_key), event, deliveries, now };
         let accepted = self.ledger.accept(accept).await.map_err(Rejection::Ledger)?;
-        drop(room);
         let answer = match accepted {
             Accepted::New(event) => {
                 inlet.tally.accepted.increment(1);
@@ -119,12 +144,42 @@ impl Handler for Ingress {
         let inlet = request.uri().path().strip_prefix("/in/").and_then(|place| self.routes.load().find(place));
         let Some(inlet) = inlet else {
             // One answer for both, so that nobody learns which tenants there are.
-            return Rejection::UnknownSource.told(None);
+            let problem = Rejection::UnknownSource.problem();
+            told(&problem, None);
+            return problem.into_answer();
         };
         match self.receive(request, &inlet, connection).await {
             Ok(answer) => answer,
-            Err(rejection) => rejection.told(Some(&inlet)),
+            Err(turned) => self.turn_away(turned, &inlet, connection),
         }
+    }
+}
+
+impl Ingress {
+    /// The answer to a request that is not accepted, which is counted, logged and noted by its kind.
+    fn turn_away(&self, turned: Turned, inlet: &Inlet, connection: &Connection) -> Answer {
+        let Turned { why, body, at } = turned;
+        let checked = match &why {
+            Rejection::Refused(refusal) => Some((refusal.step.as_str(), refusal.skew_seconds)),
+            _ => None,
+        };
+        let problem = why.problem();
+        told(&problem, Some(inlet));
+        // What is wrong with us is in our own log.
+        if problem.status().is_client_error() {
+            self.book.note(&inlet.notes, || Rejected {
+                tenant: inlet.tenant,
+                source: inlet.source_key,
+                at,
+                reason: problem.code(),
+                step: checked.map(|(step, _)| step),
+                detail: problem.detail().to_owned(),
+                skew_seconds: checked.and_then(|(_, skew)| skew),
+                peer: connection.peer.ip().to_canonical(),
+                body: body.as_deref().map(rejections::facts),
+            });
+        }
+        problem.into_answer()
     }
 }
 
@@ -172,20 +227,17 @@ impl Rejection {
             }
         }
     }
+}
 
-    /// The answer, with the refusal counted and its kind logged.
-    fn told(self, inlet: Option<&Inlet>) -> Answer {
-        let problem = self.problem();
-        let result = problem.code();
-        let scheme = inlet.map_or_else(|| Arc::from("none"), |inlet| Arc::clone(&inlet.scheme));
-        let count = metrics::counter!(INGRESS_REQUESTS, "scheme" => scheme, "result" => result);
-        count.increment(1);
-        match inlet {
-            Some(Inlet { tenant_name: tenant, source_name: source, .. }) => {
-                tracing::info!(%tenant, %source, result, "request refused");
-            }
-            None => tracing::info!(result, "request refused"),
+/// Counts a refusal, and logs its kind.
+fn told(problem: &Problem, inlet: Option<&Inlet>) {
+    let result = problem.code();
+    let scheme = inlet.map_or_else(|| Arc::from("none"), |inlet| Arc::clone(&inlet.scheme));
+    metrics::counter!(INGRESS_REQUESTS, "scheme" => scheme, "result" => result).increment(1);
+    match inlet {
+        Some(Inlet { tenant_name: tenant, source_name: source, .. }) => {
+            tracing::info!(%tenant, %source, result, "request refused");
         }
-        problem.into_answer()
+        None => tracing::info!(result, "request refused"),
     }
 }

@@ -25,6 +25,8 @@ pub struct Inlet {
     pub(super) body_bytes_max: u64,
     pub(super) tally: Tally,
     limiter: Option<DefaultDirectRateLimiter>,
+    /// Of what is noted of its refused requests.
+    pub(super) notes: DefaultDirectRateLimiter,
     clock: DefaultClock,
     /// Without a trailing slash; empty when none is configured.
     public_url: String,
@@ -72,6 +74,7 @@ impl Inlet {
             source,
             body_bytes_max,
             limiter: None,
+            notes: super::rejections::limiter(),
             clock: DefaultClock::default(),
             public_url: String::new(),
             routes: Vec::new(),

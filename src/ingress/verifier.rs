@@ -1,7 +1,7 @@
 //! What ingress asks of a source's verification.
 
 use crate::http::Answer;
-use crate::verify::{Admission, ChallengeAnswer, Refusal, Request, Source};
+use crate::verify::{Admission, ChallengeAnswer, Refusal, Request, Rotation, Source};
 use http::{HeaderValue, header};
 use http_body_util::Full;
 
@@ -13,6 +13,12 @@ pub trait Verifier: Send + Sync + 'static {
 impl Verifier for Source {
     fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
         Source::admit(self, request)
+    }
+}
+
+impl Verifier for Rotation {
+    fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
+        Rotation::admit(self, request)
     }
 }
 

@@ -11,6 +11,7 @@ mod error;
 mod operations;
 mod queue;
 mod records;
+mod rejections;
 mod slots;
 pub mod sqlite;
 mod wakes;
@@ -28,13 +29,17 @@ pub use records::{
     AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointState, EventFilter,
     EventRow, Gauges, Page, PageRequest, Records,
 };
+pub use rejections::{
+    BodyFacts, REJECTION_DETAIL_BYTES_MAX, REJECTIONS_MAX, REJECTIONS_PER_SOURCE_MAX, Rejected, RejectionFilter,
+    RejectionRow, Rejections,
+};
 pub use slots::{EndpointCaps, Slot, Slots, Taken};
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations {}
+pub trait Ledger: Queue + Records + Operations + Rejections {}
 
-impl<T: Queue + Records + Operations> Ledger for T {}
+impl<T: Queue + Records + Operations + Rejections> Ledger for T {}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

@@ -27,6 +27,12 @@ pub fn builtin(name: &str) -> Option<SchemeSpec> {
     toml::from_str(text).ok()
 }
 
+/// The comments at the head of a scheme's file: links, and what to know of it.
+pub fn comments(name: &str) -> impl Iterator<Item = &'static str> {
+    let text = FILES.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| *text);
+    text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

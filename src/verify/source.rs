@@ -4,7 +4,7 @@ use super::check::{Alternative, Group, Passed, is_readable};
 use super::event::{Dedup, Event, Verified};
 use super::headers::end_to_end;
 use super::key::Algorithm;
-use super::locator::{Facts, Locator};
+use super::locator::{Facts, Locator, Place};
 use super::pointer::Pointer;
 use super::producer::{dedup_digest, truncated};
 use super::refusal::{CheckStep, Refusal};
@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use sha2::Digest as _;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -113,6 +114,15 @@ impl Source {
         self.alternatives().any(|alternative| alternative.signed.iter().any(url))
     }
 
+    /// Numbers its secrets as they are among all of the source's.
+    pub(super) fn renumber(&mut self, numbers: &[usize]) {
+        for alternative in self.groups.iter_mut().flat_map(|group| &mut group.alternatives) {
+            for (number, _) in &mut alternative.keys {
+                *number = numbers.get(*number).copied().unwrap_or(*number);
+            }
+        }
+    }
+
     pub(super) fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
         self.groups.iter().flat_map(|group| &group.alternatives)
     }
@@ -144,12 +154,9 @@ impl Source {
                 break;
             }
             let detail = match (name, skew, passed) {
-                (CheckStep::Presence, ..) => "every header and field that the scheme needs is there, once".to_owned(),
+                (CheckStep::Presence, ..) => self.places_found(&facts),
                 (CheckStep::Structure, ..) => "the signature header can be read".to_owned(),
-                (CheckStep::Timestamp, Some(skew), _) if skew < 0 => {
-                    format!("{} s ahead of our clock, in the window", skew.unsigned_abs())
-                }
-                (CheckStep::Timestamp, Some(skew), _) => format!("{skew} s old, in the window"),
+                (CheckStep::Timestamp, Some(skew), _) => time_found(request.received_at, skew),
                 (CheckStep::Timestamp, None, _) => "the scheme signs no timestamp".to_owned(),
                 (CheckStep::Decoding, ..) => "at least one signature decodes".to_owned(),
                 (CheckStep::Match, _, Some(passed)) => {
@@ -164,12 +171,27 @@ impl Source {
         steps
     }
 
+    /// What the request has of the places that the scheme reads.
+    fn places_found(&self, facts: &Facts<'_>) -> String {
+        let alternatives = self.selected(facts).into_iter().flat_map(|group| &group.alternatives);
+        let places = alternatives.flat_map(|a| a.sig.at.iter().chain(a.vars.iter().map(|var| &var.locator)));
+        let there = places.filter(|at| matches!(facts.at(at), Place::Value(_)));
+        let named: BTreeSet<String> = there.map(Locator::to_string).collect();
+        match named.into_iter().collect::<Vec<_>>().join(", ") {
+            all if all.is_empty() => "all that the scheme needs is there".to_owned(),
+            all => format!("found {all}"),
+        }
+    }
+
+    fn selected(&self, facts: &Facts<'_>) -> Option<&Group> {
+        let is_there = |header| facts.request.headers.contains_key(header);
+        self.groups.iter().find(|group| group.when.is_empty() || group.when.iter().any(is_there))
+    }
+
     /// The first group whose headers are there is the one: a request cannot fall back to another. Within it the
     /// alternatives stand side by side, and the refusal that came furthest is told.
     fn check<'r>(&'r self, facts: &Facts<'r>) -> Result<(&'r Alternative, Passed<'r>), Refusal> {
-        let selects =
-            |group: &&Group| group.when.is_empty() || group.when.iter().any(|h| facts.request.headers.contains_key(h));
-        let Some(group) = self.groups.iter().find(selects) else {
+        let Some(group) = self.selected(facts) else {
             let names: Vec<&str> = self.groups.iter().flat_map(|g| &g.when).map(HeaderName::as_str).collect();
             return Err(Refusal::missing(format!("none of these headers is there: {}", names.join(", "))));
         };
@@ -240,6 +262,14 @@ impl Source {
             None => signs.then(|| Dedup { digest: content(), content: None, window }),
         }
     }
+}
+
+/// The time that a request says, by how long before now (negative: after now) it is.
+fn time_found(now: Timestamp, skew: i64) -> String {
+    let said = Timestamp::from_millis(now.as_seconds().saturating_sub(skew).saturating_mul(1000)).to_rfc3339();
+    let said = said.replace(".000Z", "Z");
+    let side = if skew < 0 { "after" } else { "before" };
+    format!("{said}, {} s {side} now: in the window", skew.unsigned_abs())
 }
 
 /// The first half of SHA-256 over the signed bytes: not over their pieces, since the signature does not say where one

@@ -3,7 +3,8 @@
 use crate::office::{NOW, assert_golden, office};
 use hookgate::admin::Serving;
 use hookgate::delivery::DeliveryState;
-use hookgate::ledger::{EndpointKey, LedgerError};
+use hookgate::ledger::{BodyFacts, EndpointKey, LedgerError, Rejected, SourceKey, TenantKey};
+use serde_json::Value;
 
 const ACME: &str = "/v1/tenants/acme";
 
@@ -24,7 +25,7 @@ async fn lists_by_name_are_paged() {
     let first = office.get("/v1/tenants?limit=1").await.json();
     assert_eq!((&first["items"][0]["name"], &first["next"]), (&"acme".into(), &"acme".into()));
     let second = office.get("/v1/tenants?limit=1&cursor=acme").await.json();
-    assert_eq!((&second["items"][0]["name"], &second["next"]), (&"globex".into(), &serde_json::Value::Null));
+    assert_eq!((&second["items"][0]["name"], &second["next"]), (&"globex".into(), &Value::Null));
     let endpoints = office.get(&format!("{ACME}/endpoints?limit=2&cursor=billing")).await.json();
     assert_eq!(endpoints["items"][0]["name"], "former");
     assert_eq!(endpoints["items"].as_array().unwrap().len(), 2);
@@ -40,7 +41,7 @@ async fn endpoint_verbs() {
     let paused = office.post(&format!("{billing}/pause"), "").await.json();
     assert_eq!(
         (&paused["status"], &paused["why"], &paused["until"]),
-        (&"paused".into(), &"operator".into(), &serde_json::Value::Null)
+        (&"paused".into(), &"operator".into(), &Value::Null)
     );
     let disabled = office.post(&format!("{billing}/disable"), "{\"why\":\"gone\"}").await.json();
     assert_eq!((&disabled["status"], &disabled["why"]), (&"disabled".into(), &"gone".into()));
@@ -116,8 +117,7 @@ async fn publishing_a_batch() {
     assert_eq!((reply.status, reply.json()["items"].as_array().unwrap().len()), (200, 1_000));
     let stored = office.ledger.stored.lock().unwrap();
     let answered: Vec<_> = reply.json()["items"].as_array().unwrap().iter().map(|i| i["event"].clone()).collect();
-    let in_order: Vec<_> =
-        stored[1..].iter().map(|stored| stored.id.to_string().into()).collect::<Vec<serde_json::Value>>();
+    let in_order: Vec<_> = stored[1..].iter().map(|stored| stored.id.to_string().into()).collect::<Vec<Value>>();
     assert!(answered == in_order, "not accepted in the order given");
 }
 
@@ -147,6 +147,34 @@ async fn reading_events() {
     let expected = "EventFilter { source: Some(github), event_type: Some(\"push\"), key: Some(\"a&b\"), \
                     since: Some(2025-12-31T23:00:00.000Z), until: Some(2026-01-01T00:00:00.500Z) } \
                     PageRequest { limit: 200, cursor: Some(Cursor(\"c1\")) }";
+    assert_eq!(office.asked(), expected);
+}
+
+#[tokio::test]
+async fn reading_rejections() {
+    let office = office().await;
+    let refused = |tenant, body| Rejected {
+        tenant: TenantKey(tenant),
+        source: SourceKey(1),
+        at: NOW,
+        reason: "timestamp_too_old",
+        step: Some("timestamp"),
+        detail: "signature item t is 400 s old, at most 300 s are let in".to_owned(),
+        skew_seconds: Some(400),
+        peer: "192.0.2.7".parse().unwrap(),
+        body,
+    };
+    let body = BodyFacts { bytes: 1_024, digest: [0x5f; 8] };
+    *office.ledger.rejected.lock().unwrap() = vec![refused(1, Some(body)), refused(2, None)];
+    assert_golden("rejections", &office.get(&format!("{ACME}/rejections")).await);
+    let theirs = office.get("/v1/tenants/globex/rejections").await.json();
+    assert_eq!((theirs["items"].as_array().unwrap().len(), &theirs["items"][0]["body_bytes"]), (1, &Value::Null));
+    let query =
+        "source=github&reason=malformed&since=2026-01-01T00:00:00Z&until=2026-01-02T00:00:00Z&limit=7&cursor=c1";
+    assert_eq!(office.get(&format!("{ACME}/rejections?{query}")).await.status, 200);
+    let expected = "RejectionFilter { source: Some(github), reason: Some(\"malformed\"), \
+                    since: Some(2026-01-01T00:00:00.000Z), until: Some(2026-01-02T00:00:00.000Z) } \
+                    PageRequest { limit: 7, cursor: Some(Cursor(\"c1\")) }";
     assert_eq!(office.asked(), expected);
 }
 

@@ -65,6 +65,8 @@ async fn what_is_not_ours_looks_like_what_is_not_there() {
     for path in [
         "/v1/tenants/nobody",
         "/v1/tenants/nobody/events",
+        "/v1/tenants/nobody/rejections",
+        &format!("{ACME}/rejections/{event}"),
         "/v1/tenants/ACME",
         "/v1/tenants/acme/sources/nothing",
         "/v1/tenants/acme/endpoints/theirs",
@@ -113,6 +115,7 @@ async fn methods_and_managed_resources() {
         ("DELETE", "/v1/tenants/acme/events", "GET, POST"),
         ("GET", "/v1/tenants/acme/endpoints/billing/pause", "POST"),
         ("POST", "/v1/tenants/acme/dlq", "GET"),
+        ("DELETE", "/v1/tenants/acme/rejections", "GET"),
         ("POST", "/v1/tenants/acme/endpoints/billing", "GET"),
         ("BREW", "/v1/tenants/acme", "GET"),
         ("POST", "/healthz", "GET"),

@@ -69,6 +69,8 @@ pub struct Front {
     pub ledger: Arc<FakeLedger>,
     pub stop: CancellationToken,
     pub served: JoinHandle<()>,
+    /// Writes the rejection log, until `stop`.
+    pub kept: JoinHandle<()>,
 }
 
 const BODY_BYTES_MAX: u64 = 1_000;
@@ -125,8 +127,11 @@ pub async fn front(settings: Settings, limits: Limits) -> Front {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let served = tokio::spawn(serve(listener, Arc::new(ingress), limits, stop.clone()));
-    Front { address, ledger, stop, served }
+    let ingress = Arc::new(ingress);
+    let served = tokio::spawn(serve(listener, Arc::clone(&ingress), limits, stop.clone()));
+    let until = stop.clone();
+    let kept = tokio::spawn(async move { ingress.keep_rejections(until).await });
+    Front { address, ledger, stop, served, kept }
 }
 
 pub async fn plain() -> Front {
@@ -441,13 +446,74 @@ impl std::io::Write for Page {
     }
 }
 
+/// The value of a counter with one label or two, as it stands in a scrape.
+fn counted(series: &str) -> u64 {
+    let text = crate::office::metrics().render(&hookgate::ledger::Gauges::default(), SystemClock.now());
+    let series = format!("{series} ");
+    text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |n| n.parse().unwrap())
+}
+
+#[tokio::test]
+async fn what_is_refused_is_noted_by_kind_and_size() {
+    let front = plain().await;
+    let before = SystemClock.now();
+    for code in RefusalCode::ALL {
+        let reply = ask(front.address, post("/in/acme/github", &format!("x-refuse: {code}\r\n"), "hidden-body")).await;
+        assert_problem(&reply, 401, code.as_str());
+        let series = format!("hookgate_ingress_requests_total{{scheme=\"obedient\",result=\"{code}\"}}");
+        assert!(counted(&series) > 0, "{code}");
+    }
+    assert_problem(&ask(front.address, post("/in/acme/github", "", &"x".repeat(1_001))).await, 413, "body_too_large");
+    ask(front.address, post("/in/acme/github", "x-key: a\r\n", "1")).await;
+    assert_problem(&ask(front.address, post("/in/acme/github", "x-key: a\r\n", "2")).await, 409, "key_reused");
+    ask(front.address, post("/in/globex/stripe", "x-refuse: malformed\r\n", "")).await;
+    // Of no source, or no fault of the sender's: counted alone.
+    ask(front.address, post("/in/acme/nothing", "", "x")).await;
+    *front.ledger.fault.lock().unwrap() = Some(LedgerError::Unavailable("full".into()));
+    ask(front.address, post("/in/acme/github", "", "x")).await;
+    *front.ledger.fault.lock().unwrap() = None;
+    front.stop.cancel();
+    front.kept.await.unwrap();
+    let rejected = front.ledger.rejected.lock().unwrap();
+    let words: Vec<&str> = rejected.iter().map(|r| r.reason).collect();
+    let mut expected = RefusalCode::ALL.map(RefusalCode::as_str).to_vec();
+    expected.extend(["body_too_large", "key_reused", "malformed"]);
+    assert_eq!(words, expected);
+    let first = &rejected[0];
+    assert_eq!((first.tenant, first.source, first.step), (TenantKey(1), SourceKey(1), Some("presence")));
+    assert_eq!((first.detail.as_str(), first.peer.to_string().as_str()), ("told to", "127.0.0.1"));
+    assert!(first.at >= before && first.at <= SystemClock.now());
+    let body = first.body.unwrap();
+    // printf hidden-body | sha256sum | cut -c1-16
+    assert_eq!((body.bytes, hex::encode(body.digest).as_str()), (11, "f21222acd4af52e3"));
+    let [too_large, reused, theirs] = &rejected[9..] else { panic!("{}", rejected.len()) };
+    assert_eq!((too_large.step, too_large.body), (None, None));
+    assert_eq!((reused.step, reused.body.unwrap().bytes), (None, 1));
+    assert_eq!((theirs.tenant, theirs.body.unwrap().bytes), (TenantKey(2), 0));
+    assert!(!format!("{rejected:?}").contains("hidden"));
+}
+
+#[tokio::test]
+async fn a_flood_of_refusals_is_counted_and_not_kept() {
+    let front = plain().await;
+    let dropped = counted("hookgate_rejections_dropped_total");
+    let mut peer = Peer::connect(front.address).await;
+    for _ in 0..200 {
+        peer.send(post("/in/acme/github", "x-refuse: malformed\r\n", "x")).await;
+        assert_eq!(peer.reply().await.unwrap().status, 401);
+    }
+    front.stop.cancel();
+    front.kept.await.unwrap();
+    let kept = front.ledger.rejected.lock().unwrap().len();
+    assert!((50..150).contains(&kept), "{kept}");
+    // Other tests of this process drop some, too.
+    assert!(counted("hookgate_rejections_dropped_total") - dropped >= 200 - kept as u64);
+}
+
 #[tokio::test]
 async fn refusals_are_counted_and_logged_by_kind_alone() {
-    let metrics = crate::office::metrics();
-    let count = |scheme: &str, result: &str| -> u64 {
-        let text = metrics.render(&hookgate::ledger::Gauges::default(), SystemClock.now());
-        let series = format!("hookgate_ingress_requests_total{{scheme=\"{scheme}\",result=\"{result}\"}} ");
-        text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |n| n.parse().unwrap())
+    let count = |scheme: &str, result: &str| {
+        counted(&format!("hookgate_ingress_requests_total{{scheme=\"{scheme}\",result=\"{result}\"}}"))
     };
     let front = plain().await;
     let cases = [

@@ -26,7 +26,12 @@ fn quoted_after(words: &str) -> &'static str {
 fn sources() -> BTreeMap<String, Source> {
     let text = blocks("toml").join("\n");
     let secret = quoted_after("With the secret");
-    let env = Env::from_pairs([("GITHUB_WEBHOOK_SECRET", "a-secret-for-github"), ("PARCELS_SECRET", secret)]);
+    let env = Env::from_pairs([
+        ("GITHUB_WEBHOOK_SECRET", "a-secret-for-github"),
+        ("PARCELS_SECRET", secret),
+        ("SHOP_NEW", "a-new-secret-for-the-shop"),
+        ("SHOP_OLD", "an-old-secret-for-the-shop"),
+    ]);
     let path = Path::new("docs/verification.md");
     let report = evaluate(&Input { text: &text, path, env: &env, flags: &[], outside: Outside::Look });
     assert!(report.problems.is_empty(), "{}", report.lines());
@@ -64,7 +69,7 @@ fn admit(source: &Source, (headers, body): &(HeaderMap, Bytes), now: i64) -> Res
 #[test]
 fn the_request_verifies_by_the_scheme_that_is_described() {
     let sources = sources();
-    assert_eq!(sources.keys().collect::<Vec<_>>(), ["github", "parcels"]);
+    assert_eq!(sources.keys().collect::<Vec<_>>(), ["github", "parcels", "shop"]);
     let parcels = &sources["parcels"];
     let now: i64 = quoted_after("this request is valid at").split(' ').next().unwrap().parse().unwrap();
     let sent = request();

@@ -13,7 +13,40 @@ async fn every_refusal_has_its_code_and_stores_nothing() {
         + small
         + slow
         + &endpoint("billing", &receiver.url("/"), "sources = [\"github\", \"stripe\", \"small\"]");
-    let gateway = Gateway::start(&config).await;
+    let mut gateway = Gateway::start(&config).await;
+    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
+    refuse_all(&gateway, &receiver, now).await;
+    // A stop writes what is noted, and the next start has it.
+    gateway.stop().await;
+    gateway.boot().await;
+    let rejections = gateway.get("rejections").await;
+    let told: Vec<_> = rejections["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .map(|r| (r["source"].clone(), r["reason"].clone()))
+        .collect();
+    let expected = [
+        ("github", "missing_header"),
+        ("github", "signature_mismatch"),
+        ("github", "malformed"),
+        ("stripe", "timestamp_too_old"),
+        ("stripe", "timestamp_too_new"),
+        ("small", "body_too_large"),
+        ("slow", "rate_limited"),
+    ];
+    assert_eq!(told, expected.map(|(source, reason)| (source.into(), reason.into())));
+    let [_, _, _, old, ..] = rejections["items"].as_array().unwrap().iter().rev().collect::<Vec<_>>()[..] else {
+        panic!()
+    };
+    assert!((400..460).contains(&old["skew_seconds"].as_i64().unwrap()), "{old}");
+    let output = gateway.command(&["source", "rejections", "--reason", "malformed", "--json"]).output().unwrap();
+    let one: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(one["items"][0]["step"], "decoding");
+}
+
+async fn refuse_all(gateway: &Gateway, receiver: &Receiver, now: i64) {
     let signed = |source: &str, body: &str, secret: &str| {
         let signature = super::process::github_signature(secret, body.as_bytes());
         gateway.inlet(source, body).header("x-hub-signature-256", signature).header("x-github-event", "push")
@@ -26,7 +59,6 @@ async fn every_refusal_has_its_code_and_stores_nothing() {
         let signature = hex::encode(mac.finalize().into_bytes());
         gateway.inlet("stripe", "{}").header("stripe-signature", format!("t={t},v1={signature}"))
     };
-    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
     let cases = [
         (signed("nowhere", "{}", secret), 404, "unknown_source"),
         (gateway.inlet("github", "{}"), 401, "missing_header"),
@@ -67,4 +99,19 @@ async fn a_key_used_again_with_another_body_is_a_conflict() {
     assert_eq!(again.json()["event"], first.as_str());
     let other = gateway.send(order("{\"n\":2}")).await.unwrap();
     assert_eq!((other.status, other.code().as_str()), (409, "key_reused"));
+}
+
+#[tokio::test]
+async fn an_expired_secret_is_none_and_the_start_warns_of_it() {
+    let config = "[tenants.acme.sources.github]\nscheme = \"github\"\nsecrets = [\"the-new-secret-of-github\", \
+                  { value = \"the-old-secret-of-github\", expires = \"2020-01-01T00:00:00Z\" }]\n";
+    let gateway = Gateway::start(config).await;
+    let signed = |secret: &str| {
+        let signature = super::process::github_signature(secret, b"{}");
+        gateway.inlet("github", "{}").header("x-hub-signature-256", signature)
+    };
+    let old = gateway.send(signed("the-old-secret-of-github")).await.unwrap();
+    assert_eq!((old.status, old.code().as_str()), (401, "signature_mismatch"));
+    gateway.accepted(signed("the-new-secret-of-github")).await;
+    assert!(gateway.log().contains("this secret expired at 2020-01-01T00:00:00.000Z"), "{}", gateway.log());
 }

@@ -120,7 +120,10 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
     bench.ledger.close().await.unwrap();
     drop(bench);
     let raw = rusqlite::Connection::open(&path).unwrap();
-    raw.execute_batch("DROP INDEX delivery_age; DROP TABLE redrive; PRAGMA user_version = 1").unwrap();
+    raw.execute_batch(
+        "DROP INDEX delivery_age; DROP TABLE redrive; DROP TABLE IF EXISTS rejection; PRAGMA user_version = 1",
+    )
+    .unwrap();
     drop(raw);
     let bench = Bench::open(settings(&path), dir, START).await;
     let outlived = bench.ledger.outlived(vec![(endpoint, START)], 9, START).await.unwrap();

@@ -49,6 +49,7 @@ pub struct FakeLedger {
     pub redrive_answers: Mutex<Option<Redriven>>,
     pub erased: Mutex<bool>,
     pub gauges: Mutex<Gauges>,
+    pub rejected: Mutex<Vec<Rejected>>,
 }
 
 impl FakeLedger {
@@ -241,6 +242,39 @@ impl Records for FakeLedger {
 
     async fn probe(&self) -> Result<(), LedgerError> {
         self.check()
+    }
+}
+
+#[async_trait]
+impl Rejections for FakeLedger {
+    async fn keep_rejections(&self, batch: Vec<Rejected>) -> Result<(), LedgerError> {
+        self.check()?;
+        self.rejected.lock().unwrap().extend(batch);
+        Ok(())
+    }
+
+    async fn rejections(
+        &self,
+        tenant: TenantKey,
+        filter: &RejectionFilter,
+        page: &PageRequest,
+    ) -> Result<Page<RejectionRow>, LedgerError> {
+        self.check()?;
+        *self.asked.lock().unwrap() = Some(format!("{filter:?} {page:?}"));
+        let rejected = self.rejected.lock().unwrap();
+        let row = |r: &Rejected| RejectionRow {
+            key: [0; 16],
+            at: r.at,
+            source: "github".parse().unwrap(),
+            reason: r.reason.to_owned(),
+            step: r.step.map(str::to_owned),
+            detail: r.detail.clone(),
+            skew_seconds: r.skew_seconds,
+            peer: r.peer.to_string(),
+            body_bytes: r.body.map(|body| body.bytes),
+            body_digest: r.body.map(|body| hex::encode(body.digest)),
+        };
+        Ok(Page { items: rejected.iter().filter(|r| r.tenant == tenant).map(row).collect(), next: None })
     }
 }
 

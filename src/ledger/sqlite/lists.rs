@@ -14,35 +14,35 @@ use std::time::Duration;
 const ID_LEAD: Duration = Duration::from_secs(24 * 3600);
 
 /// The lowest id that can have been minted at `at`.
-fn id_floor(at: Timestamp) -> [u8; 16] {
+pub(super) fn id_floor(at: Timestamp) -> [u8; 16] {
     let millis = u128::try_from(at.as_millis()).unwrap_or(0).min(0xffff_ffff_ffff);
     (millis << 80).to_be_bytes()
 }
 
 /// A `WHERE` that grows.
-struct Query {
-    sql: String,
-    values: Vec<Value>,
+pub(super) struct Query {
+    pub(super) sql: String,
+    pub(super) values: Vec<Value>,
 }
 
 impl Query {
-    fn new(select: &str) -> Self {
+    pub(super) fn new(select: &str) -> Self {
         Query { sql: select.to_owned(), values: Vec::new() }
     }
 
-    fn and(&mut self, condition: &str, value: impl Into<Value>) {
+    pub(super) fn and(&mut self, condition: &str, value: impl Into<Value>) {
         self.sql.push_str(" AND ");
         self.sql.push_str(condition);
         self.values.push(value.into());
     }
 
-    fn and_opt(&mut self, condition: &str, value: Option<impl Into<Value>>) {
+    pub(super) fn and_opt(&mut self, condition: &str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.and(condition, value);
         }
     }
 
-    fn blob(bytes: [u8; 16]) -> Value {
+    pub(super) fn blob(bytes: [u8; 16]) -> Value {
         Value::Blob(bytes.to_vec())
     }
 }
@@ -150,7 +150,11 @@ fn bounds(query: &mut Query, ids_of: &str, since: Option<Timestamp>, until: Opti
     }
 }
 
-fn collect<T>(connection: &Connection, query: &Query, read: fn(&Row<'_>) -> Result<T, Fault>) -> Result<Vec<T>, Fault> {
+pub(super) fn collect<T>(
+    connection: &Connection,
+    query: &Query,
+    read: fn(&Row<'_>) -> Result<T, Fault>,
+) -> Result<Vec<T>, Fault> {
     let mut statement = connection.prepare_cached(&query.sql)?;
     let mut rows = statement.query(params_from_iter(&query.values))?;
     let mut all = Vec::new();

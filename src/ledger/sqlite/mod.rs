@@ -29,6 +29,7 @@ mod prune;
 mod queue;
 mod readers;
 mod records;
+mod rejections;
 mod schema;
 mod settle;
 mod shared;

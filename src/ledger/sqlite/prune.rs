@@ -4,7 +4,7 @@
 
 use super::fault::Fault;
 use super::writer::{Verb, Writer};
-use super::{SqliteLedger, codec};
+use super::{SqliteLedger, codec, rejections};
 use crate::clock::Timestamp;
 use crate::delivery::DeliveryState;
 use crate::ledger::{LedgerError, Pruned, Retention, TenantKey};
@@ -29,6 +29,8 @@ struct Position {
 struct Candidates {
     payloads: Vec<Payload>,
     events: Vec<(u32, [u8; 16])>,
+    /// A tenant's refused requests before this id.
+    rejections: Vec<(u32, [u8; 16])>,
     /// Where to go on; `None`: from the front again.
     next: Position,
     more: bool,
@@ -62,7 +64,13 @@ fn over_at(connection: &Connection, tenant: u32, event: &[u8; 16]) -> Result<Opt
 fn find(connection: &Connection, retention: &Retention, now: Timestamp, from: Position) -> Result<Candidates, Fault> {
     let batch = retention.batch_rows_max.clamp(1, BATCH_ROWS_MAX);
     let limit = i64::try_from(batch).unwrap_or(i64::MAX);
-    let mut found = Candidates { payloads: Vec::new(), events: Vec::new(), next: Position::default(), more: false };
+    let mut found = Candidates {
+        payloads: Vec::new(),
+        events: Vec::new(),
+        rejections: rejections::over(connection, now, |tenant| spans(retention, tenant).1)?,
+        next: Position::default(),
+        more: false,
+    };
 
     let mut statement = connection.prepare_cached(
         "SELECT p.id, p.tenant, p.event, p.delivery, coalesce(e.accepted_at, 0) FROM payload p \
@@ -158,6 +166,9 @@ impl Verb for Prune {
             if over.is_some_and(|at| self.now.since(at) >= spans(&self.retention, *tenant).1) {
                 done.rows_removed += remove(w, *tenant, event)?;
             }
+        }
+        for (tenant, before) in &self.found.rejections {
+            done.rows_removed += rejections::remove(w.connection, *tenant, before)?;
         }
         Ok(done)
     }

@@ -23,17 +23,18 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-const LIMIT_MAX: u32 = 200;
+pub(super) const LIMIT_MAX: u32 = 200;
 const GROUPS_MAX: u32 = 1_000;
 
 /// Which list a cursor belongs to.
 #[derive(Clone, Copy)]
-enum List {
+pub(super) enum List {
     Events = 1,
     Deliveries = 2,
+    Rejections = 3,
 }
 
-fn cursor(list: List, tenant: TenantKey, id: [u8; 16]) -> Cursor {
+pub(super) fn cursor(list: List, tenant: TenantKey, id: [u8; 16]) -> Cursor {
     let mut bytes = vec![list as u8];
     bytes.extend_from_slice(&id);
     let sum = cursor_sum(&bytes, tenant);
@@ -49,7 +50,7 @@ fn cursor_sum(bytes: &[u8], tenant: TenantKey) -> [u8; 4] {
 }
 
 /// The id from which a page goes on; past every id when there is no cursor.
-fn page_start(list: List, tenant: TenantKey, page: &PageRequest) -> Result<[u8; 16], LedgerError> {
+pub(super) fn page_start(list: List, tenant: TenantKey, page: &PageRequest) -> Result<[u8; 16], LedgerError> {
     let Some(Cursor(text)) = &page.cursor else { return Ok([0xff; 16]) };
     let read = || -> Option<[u8; 16]> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
@@ -264,7 +265,7 @@ fn one_event(connection: &Connection, tenant: TenantKey, id: EventId) -> Result<
 }
 
 /// One page of a list that was read one row further than asked.
-fn page_of<T>(mut items: Vec<T>, limit: u32, next: impl FnOnce(&T) -> Cursor) -> Page<T> {
+pub(super) fn page_of<T>(mut items: Vec<T>, limit: u32, next: impl FnOnce(&T) -> Cursor) -> Page<T> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = items.len() > limit;
     items.truncate(limit);

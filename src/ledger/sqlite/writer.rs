@@ -75,7 +75,7 @@ impl<V: Verb> Job for Task<V> {
 
     fn fail(self: Box<Self>, error: LedgerError) {
         let Task { verb, reply, .. } = *self;
-        // Its slots go back before it is answered.
+        // What the verb holds, such as a slot, is given back before anybody hears of it.
         drop(verb);
         // As above.
         let _ = reply.send(Err(error));

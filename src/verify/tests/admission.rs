@@ -255,7 +255,7 @@ fn the_steps_are_told_up_to_the_one_that_fails() {
     let (steps, last) = told(&post.clone().at(after(12)));
     assert_eq!(steps.len(), CheckStep::ALL.len());
     assert!(last.ok);
-    assert!(steps.iter().any(|step| step.name == CheckStep::Timestamp && step.detail.starts_with("12 s old")));
+    assert!(steps.iter().any(|step| step.name == CheckStep::Timestamp && step.detail.contains(", 12 s before now")));
     assert!(steps.iter().any(|step| step.detail.starts_with("secret 2 of 2")));
     let fails = |post: &Post, name: CheckStep| {
         let (_, last) = told(post);
@@ -270,6 +270,66 @@ fn the_steps_are_told_up_to_the_one_that_fails() {
     let detail = fails(&other, CheckStep::Match);
     let signature = post.headers["stripe-signature"].to_str().unwrap().split("v1=").nth(1).unwrap();
     assert!(!detail.contains(signature));
+}
+
+/// Where a scheme has an older or weaker way of signing, a valid signature of that kind never stands in for one that is
+/// wrong or not there.
+#[test]
+fn an_old_version_never_rescues_a_new_one() {
+    let hmac = |algorithm: &str, key: &[u8], message: &str| {
+        let text = format!("verify = \"{algorithm}\"\nsig = {{ at = [\"header:X-S\"], encoding = \"hex\" }}");
+        let post = signed(&compile(&custom(&text), vec![Secret::new(key)]), "", NOW, message.as_bytes());
+        post.headers["x-s"].to_str().unwrap().to_owned()
+    };
+    let body = "{\"id\":\"e1\"}";
+    let wrong = "00".repeat(32);
+    let secret = b"hookgate-test-secret";
+    // Stripe: v0 is a test scheme.
+    let stripe = compile(&builtin("stripe"), vec![text_secret()]);
+    let post = signed(&stripe, "", NOW, body.as_bytes());
+    event(&stripe, &post);
+    let good = hmac("hmac-sha256", secret, &format!("{}.{body}", NOW.as_seconds()));
+    assert!(post.headers["stripe-signature"].to_str().unwrap().contains(&good), "the test signs as Stripe does");
+    let t = NOW.as_seconds();
+    for (header, code) in [
+        (format!("t={t},v1={wrong},v0={good}"), RefusalCode::SignatureMismatch),
+        (format!("t={t},v0={good}"), RefusalCode::Malformed),
+        (format!("t={t},V1={good}"), RefusalCode::Malformed),
+    ] {
+        assert_eq!(refusal(&stripe, &post.clone().with("stripe-signature", header.as_bytes())), code, "{header}");
+    }
+    // GitHub: the header with SHA-1 is sent beside the other.
+    let github = compile(&builtin("github"), vec![text_secret()]);
+    let sha1 = format!("sha1={}", hmac("hmac-sha1", secret, body));
+    let post = signed(&github, "d", NOW, body.as_bytes()).with("x-hub-signature", sha1.as_bytes());
+    event(&github, &post);
+    let forged = post.clone().with("x-hub-signature-256", format!("sha256={wrong}").as_bytes());
+    assert_eq!(refusal(&github, &forged), RefusalCode::SignatureMismatch);
+    assert_eq!(refusal(&github, &post.clone().without("x-hub-signature-256")), RefusalCode::MissingHeader);
+    assert_eq!(refusal(&github, &post.with("x-hub-signature-256", sha1.as_bytes())), RefusalCode::Malformed);
+    // Standard Webhooks: who verifies by a public key takes no code made with what everybody knows.
+    let (private, public) = ed25519_secrets();
+    let sender = compile(&builtin("standard-webhooks"), vec![private]);
+    let receiver = compile(&builtin("standard-webhooks"), vec![public.clone()]);
+    let post = signed(&sender, "msg_1", NOW, body.as_bytes());
+    event(&receiver, &post);
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    let key = STANDARD.decode(&public.expose()[5..]).unwrap();
+    let mac = hmac("hmac-sha256", &key, &format!("msg_1.{t}.{body}"));
+    let v1 = format!("v1,{}", STANDARD.encode(hex::decode(mac).unwrap()));
+    assert_eq!(refusal(&receiver, &post.clone().with("webhook-signature", v1.as_bytes())), RefusalCode::Malformed);
+    let both = format!("v1a,{} {v1}", STANDARD.encode([0; 64]));
+    assert_eq!(refusal(&receiver, &post.with("webhook-signature", both.as_bytes())), RefusalCode::SignatureMismatch);
+    // Slack and Shopify have one version each; another name of it is none.
+    let slack = compile(&builtin("slack"), vec![text_secret()]);
+    let post = signed(&slack, "", NOW, body.as_bytes());
+    let other = post.headers["x-slack-signature"].to_str().unwrap().replace("v0=", "v1=");
+    assert_eq!(refusal(&slack, &post.with("x-slack-signature", other.as_bytes())), RefusalCode::Malformed);
+    let shopify = compile(&builtin("shopify"), vec![text_secret()]);
+    let sha1 = STANDARD.encode(hex::decode(hmac("hmac-sha1", secret, body)).unwrap());
+    let post = signed(&shopify, "", NOW, body.as_bytes()).with("x-shopify-hmac-sha256", sha1.as_bytes());
+    assert_eq!(refusal(&shopify, &post), RefusalCode::Malformed);
 }
 
 #[test]

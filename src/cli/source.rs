@@ -1,0 +1,227 @@
+//! `hookgate source …`.
+
+use super::keys::moment;
+use super::output::plain;
+use super::table::Column;
+use super::{Client, Context, Exit, Failure, Format};
+use crate::verify::describe::{self, Description};
+use crate::verify::schemes;
+use serde_json::{Value, json};
+
+/// Sources: what is let in, what was refused, and the schemes there are
+#[derive(clap::Subcommand, Debug)]
+pub(super) enum Source {
+    /// All sources
+    List,
+    /// One source
+    Get {
+        /// The source's name
+        name: String,
+    },
+    /// The newest refused requests: when, why, and at which step
+    Rejections(Rejections),
+    /// The built-in schemes: what each signs, and how
+    ListSchemes,
+    /// One scheme: what is signed, what dedup rests on, what to beware of, and an example
+    Explain {
+        /// The scheme's name
+        scheme: String,
+    },
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Rejections {
+    /// Only of this source
+    #[arg(long)]
+    source: Option<String>,
+    /// Only with this code, e.g. signature_mismatch
+    #[arg(long)]
+    reason: Option<String>,
+    /// Only at or after this time (RFC 3339, or `1h` ago)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<String>,
+    /// Only before this time (RFC 3339, or `1h` ago)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+}
+
+const COLUMNS: [Column; 5] = [
+    Column::whole("SOURCE", "name"),
+    Column::whole("SCHEME", "scheme"),
+    Column::whole("SECRETS", "secret_count"),
+    Column::whole("TOLERANCE", "tolerance").lesser(1),
+    Column::breakable("DEDUP", "dedup").lesser(2),
+];
+
+const FIELDS: [&str; 8] =
+    ["name", "scheme", "secret_count", "tolerance", "dedup", "dedup_window", "body_bytes_max", "rate"];
+
+const REJECTIONS: [Column; 8] = [
+    Column::time("AT", "at"),
+    Column::whole("SOURCE", "source"),
+    Column::whole("REASON", "reason"),
+    Column::whole("STEP", "step").lesser(3),
+    Column::whole("SKEW", "skew_seconds").lesser(2),
+    Column::whole("PEER", "peer").lesser(1),
+    Column::whole("BYTES", "body_bytes").lesser(4),
+    Column::breakable("DETAIL", "detail").lesser(5),
+];
+
+const SCHEMES: [Column; 7] = [
+    Column::whole("SCHEME", "name"),
+    Column::whole("ALGORITHM", "algorithm"),
+    Column::breakable("SIGNATURE", "signature"),
+    Column::breakable("SIGNED", "signed").lesser(1),
+    Column::whole("WINDOW", "window"),
+    Column::breakable("ID", "id").lesser(2),
+    Column::whole("HANDSHAKE", "handshake").lesser(3),
+];
+
+pub(super) async fn run(verb: Source, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    match verb {
+        Source::List => {
+            let mut client = Client::new(context)?;
+            let path = client.in_tenant(&["sources"]).await?;
+            context.output.list(&client.list(&path, &[], 10_000).await?, &COLUMNS, "name")?;
+        }
+        Source::Get { name } => {
+            let mut client = Client::new(context)?;
+            let path = client.in_tenant(&["sources", &name]).await?;
+            context.output.one(&client.get(&path, &[]).await?, &FIELDS, "name")?;
+        }
+        Source::Rejections(args) => {
+            let mut client = Client::new(context)?;
+            let path = client.in_tenant(&["rejections"]).await?;
+            let Rejections { source, reason, since, until, limit } = args;
+            let query = [("source", source), ("reason", reason), ("since", since), ("until", until)];
+            let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+            context.output.list(&client.list(&path, &query, limit).await?, &REJECTIONS, "reason")?;
+        }
+        Source::ListSchemes => list_schemes(context)?,
+        Source::Explain { scheme } => explain(&scheme, context)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn list_schemes(context: &mut Context<'_>) -> Result<(), Failure> {
+    if context.output.format == Format::Json {
+        return context.output.document(&json!({ "items": describe::all().collect::<Vec<_>>() }));
+    }
+    let rows: Vec<Value> = describe::all().map(|scheme| row(&scheme)).collect();
+    context.output.list(&json!({ "items": rows }), &SCHEMES, "name")
+}
+
+/// A scheme in one line: what its ways have in common is told once.
+fn row(scheme: &Description) -> Value {
+    let mut told: [Vec<String>; 4] = Default::default();
+    for way in &scheme.ways {
+        let cells = [vec![way.algorithm.clone()], way.signature.clone(), vec![signed(&way.signed)], way.id.clone()];
+        for (column, cells) in told.iter_mut().zip(cells) {
+            for cell in cells {
+                if !column.contains(&cell) {
+                    column.push(cell);
+                }
+            }
+        }
+    }
+    let [algorithm, signature, signed, id] = told.map(|cells| cells.join(", "));
+    let window = scheme.ways.iter().find_map(|way| way.window_seconds);
+    json!({
+        "name": scheme.name, "algorithm": algorithm, "signature": signature, "signed": signed, "id": id,
+        "window": window.map_or_else(|| "none".to_owned(), |seconds| format!("{seconds}s")),
+        "handshake": if scheme.handshakes.is_empty() { "" } else { "yes" },
+    })
+}
+
+fn signed(template: &str) -> String {
+    if template.is_empty() { "nothing (a token)".to_owned() } else { template.replace('\n', "\\n") }
+}
+
+fn explain(name: &str, context: &mut Context<'_>) -> Result<(), Failure> {
+    let Some(scheme) = describe::of(name) else {
+        let remedy = match nearest(name) {
+            _ if name == schemes::CUSTOM => "it is described in the file: see docs/verification.md".to_owned(),
+            Some(near) => format!("did you mean `{near}`? All are listed by `hookgate source list-schemes`"),
+            None => "see `hookgate source list-schemes`".to_owned(),
+        };
+        return Err(
+            Failure::new(Exit::NotFound, format!("`{}` is not a built-in scheme", plain(name))).with_remedy(remedy)
+        );
+    };
+    let example = example(&scheme);
+    match context.output.format {
+        Format::Json => {
+            let mut document = serde_json::to_value(&scheme).unwrap_or_default();
+            document["example"] = example.into();
+            context.output.document(&document)
+        }
+        Format::Quiet => context.output.line(scheme.name),
+        Format::Table => lines(&scheme, &example).iter().try_for_each(|line| context.output.line(line)),
+    }
+}
+
+fn nearest(name: &str) -> Option<&'static str> {
+    let near = schemes::names().map(|known| (strsim::damerau_levenshtein(name, known), known)).min()?;
+    (near.0 <= 1 + name.len() / 4).then_some(near.1)
+}
+
+fn lines(scheme: &Description, example: &str) -> Vec<String> {
+    let mut lines = vec![scheme.name.to_owned()];
+    let mut tell = |label: &str, text: &str| {
+        if !text.is_empty() {
+            lines.push(format!("  {label:<9}  {text}"));
+        }
+    };
+    for (number, way) in scheme.ways.iter().enumerate() {
+        if scheme.ways.len() > 1 {
+            let when =
+                if way.when.is_empty() { "otherwise".to_owned() } else { format!("for {}", way.when.join(", ")) };
+            tell(&format!("way {}", number + 1), &when);
+        }
+        tell("algorithm", &way.algorithm);
+        tell("key", &way.key);
+        let form = if way.form.is_empty() { String::new() } else { format!(": {}", way.form) };
+        tell("signature", &format!("{}{form}", way.signature.join(" or ")));
+        tell("signed", &signed(&way.signed));
+        let window = way.window_seconds.map_or_else(|| "none".to_owned(), |s| format!("{s} s before and after now"));
+        tell("window", &window);
+        tell("id", &way.id.join(", else "));
+        tell("type", &way.event_type.join(", else "));
+    }
+    tell("dedup", &scheme.dedup);
+    scheme.handshakes.iter().for_each(|handshake| tell("handshake", handshake));
+    scheme.links.iter().for_each(|link| tell("see", link));
+    lines.push(String::new());
+    lines.push("Beware:".to_owned());
+    let told = scheme.notes.iter().chain(&scheme.pitfalls);
+    lines.extend(told.map(|text| format!("  - {text}")));
+    lines.push(String::new());
+    lines.extend(example.lines().map(str::to_owned));
+    lines
+}
+
+/// A source that uses it.
+fn example(scheme: &Description) -> String {
+    let variable = scheme.name.to_ascii_uppercase().replace('-', "_");
+    let name = scheme.name;
+    format!("[tenants.acme.sources.{name}]\nscheme = \"{name}\"\nsecrets = [\"env:{variable}_SECRET\"]\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Env, Input, Outside, evaluate};
+
+    #[test]
+    fn every_example_holds() {
+        for scheme in describe::all() {
+            let (text, env) = (example(&scheme), Env::default());
+            let path = std::path::Path::new("example.toml");
+            let report = evaluate(&Input { text: &text, path, env: &env, flags: &[], outside: Outside::Skip });
+            assert!(report.problems.is_empty(), "{}", report.lines());
+        }
+    }
+}
