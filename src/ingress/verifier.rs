@@ -1,18 +1,84 @@
 //! What ingress asks of a source's verification.
 
+use super::Rejection;
 use crate::http::Answer;
-use crate::verify::{Admission, ChallengeAnswer, Refusal, Request, Source};
+use crate::verify::{
+    Admission, ChallengeAnswer, Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Request, Source, Stop, Unreachable,
+};
+use async_trait::async_trait;
 use http::{HeaderValue, header};
 use http_body_util::Full;
 
 /// A source's scheme with its secrets.
 pub trait Verifier: Send + Sync + 'static {
-    fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal>;
+    fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop>;
+
+    /// The answer to a handshake that carries no signature of ours, for a request that was refused.
+    fn greet(&self, _request: Request<'_>) -> Option<ChallengeAnswer> {
+        None
+    }
+
+    /// What the provider wants to read in the answer to an event.
+    fn receipt(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 impl Verifier for Source {
-    fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
-        Source::admit(self, request)
+    fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
+        Source::judge(self, request, key)
+    }
+
+    fn greet(&self, request: Request<'_>) -> Option<ChallengeAnswer> {
+        Source::greet(self, request)
+    }
+
+    fn receipt(&self) -> Option<&'static str> {
+        Source::receipt(self)
+    }
+}
+
+/// Looks: once in what is remembered, once more where that may be outdated.
+const LOOKS_MAX: usize = 2;
+
+/// The verdict, with the provider's key fetched where it takes one.
+pub(super) async fn admit(
+    verifier: &dyn Verifier,
+    request: Request<'_>,
+    keys: &dyn KeySource,
+) -> Result<Admission, Rejection> {
+    let mut stop = match verifier.judge(request, KeyAtHand::NotAsked) {
+        Ok(admission) => return Ok(admission),
+        Err(stop) => stop,
+    };
+    for _ in 0..LOOKS_MAX {
+        let query = match stop {
+            Stop::Refused(refusal) => return Err(Rejection::Refused(refusal)),
+            Stop::NeedsKey(query) => query,
+        };
+        let fetched = keys.fetch(&query).await.map_err(Rejection::KeyUnreachable)?;
+        stop = match verifier.judge(request, fetched.as_ref().map_or(KeyAtHand::Absent, KeyAtHand::Fetched)) {
+            Ok(admission) => return Ok(admission),
+            Err(stop) => stop,
+        };
+    }
+    match stop {
+        Stop::Refused(refusal) => Err(Rejection::Refused(refusal)),
+        Stop::NeedsKey(_) => Err(Rejection::KeyUnreachable(Unreachable("the key does not come to rest".to_owned()))),
+    }
+}
+
+/// For an ingress that was given no source of keys.
+pub(super) struct NoKeys;
+
+#[async_trait]
+impl KeySource for NoKeys {
+    async fn fetch(&self, _: &KeyQuery) -> Result<Option<Fetched>, Unreachable> {
+        Err(Unreachable("no source of keys".to_owned()))
+    }
+
+    async fn confirm(&self, _: &KeyUrl) -> Result<(), Unreachable> {
+        Err(Unreachable("no source of keys".to_owned()))
     }
 }
 

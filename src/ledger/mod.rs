@@ -21,8 +21,8 @@ pub use operations::{
 };
 pub use queue::{
     Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, DeclaredEndpoint, DeclaredTenant, Directory,
-    EndpointEntry, EventContent, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord,
-    Settled, Settlement, TenantEntry,
+    EndpointEntry, EventContent, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord, Settled,
+    Settlement, TenantEntry,
 };
 pub use records::{
     AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointState, EventFilter,

@@ -37,12 +37,7 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Takes over leases that ended by `expired_by` (`Timestamp::MAX`: every one, as at the start of the only
     /// process), at most `limit`, under a new token. What becomes of them is for the caller to decide and settle.
-    async fn rescue(
-        &self,
-        expired_by: Timestamp,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<Lease>, LedgerError>;
+    async fn rescue(&self, expired_by: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError>;
 
     /// Pending deliveries whose event expired after `after` and by `now`, leased so that their end can be settled: also
     /// those behind a closed endpoint, which no claim reaches. At most `limit`; fewer means that there are no more.

@@ -6,12 +6,14 @@
 //!
 //! Authoritative: the bytes as received. Event type, provider id and dedup key are only read from them, within bounds.
 
+mod builtin;
 pub mod cases;
 mod check;
 mod compile;
 mod event;
 mod headers;
 mod key;
+mod keys;
 mod locator;
 mod pointer;
 mod producer;
@@ -25,6 +27,7 @@ mod template;
 
 pub use compile::{SECRET_BYTES_GOOD, SpecProblem};
 pub use event::{Dedup, Event, Verified};
+pub use keys::{Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Stop, Unreachable};
 pub use producer::{Grant, Publication};
 pub use refusal::{CheckStep, Refusal, RefusalCode};
 pub use sign::{SignError, SignRequest};

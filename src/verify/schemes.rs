@@ -2,14 +2,16 @@
 //! file's name and here, nowhere else.
 
 use super::SchemeSpec;
+use super::builtin::{Entry, PREFIX, Param, entry};
 
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("github", include_str!("schemes/github.toml")),
     ("shopify", include_str!("schemes/shopify.toml")),
     ("slack", include_str!("schemes/slack.toml")),
     ("standard-webhooks", include_str!("schemes/standard-webhooks.toml")),
     ("stripe", include_str!("schemes/stripe.toml")),
     ("svix", include_str!("schemes/svix.toml")),
+    ("twilio", include_str!("schemes/twilio.toml")),
 ];
 
 /// The name under which a tenant's own scheme is written.
@@ -25,6 +27,20 @@ pub fn builtin(name: &str) -> Option<SchemeSpec> {
     let (_, text) = FILES.iter().find(|(known, _)| *known == name)?;
     // The files are compiled in, and a test reads each: none of them fails here.
     toml::from_str(text).ok()
+}
+
+/// The settings of a scheme that is code.
+pub(super) fn params(scheme: &SchemeSpec) -> impl Iterator<Item = Param> + use<> {
+    code(scheme).map(|entry| entry.params).unwrap_or_default().iter().copied()
+}
+
+/// Whether a source of the scheme may do without secrets: the provider publishes its keys.
+pub fn publishes_keys(name: &str) -> bool {
+    builtin(name).is_some_and(|scheme| code(&scheme).is_some_and(|entry| entry.publishes_keys))
+}
+
+fn code(scheme: &SchemeSpec) -> Option<&'static Entry> {
+    entry(scheme.verify.as_deref()?.strip_prefix(PREFIX)?)
 }
 
 #[cfg(test)]

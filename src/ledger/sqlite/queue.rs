@@ -150,12 +150,7 @@ impl Queue for SqliteLedger {
         self.ask(SettleAttempt { settlement, detail }, 0).await
     }
 
-    async fn rescue(
-        &self,
-        expired_by: Timestamp,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<Lease>, LedgerError> {
+    async fn rescue(&self, expired_by: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError> {
         self.ask(Rescue { expired_by, limit: limit.min(1_000), now }, 0).await
     }
 

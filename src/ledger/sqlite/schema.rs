@@ -137,12 +137,7 @@ pub(super) fn check_queue(connection: &Connection) -> rusqlite::Result<QueueCoun
         [],
         |row| Ok((super::codec::count(row.get(0)?), row.get(1)?)),
     )?;
-    Ok(QueueCount {
-        pending: live(0)?,
-        in_flight: live(1)?,
-        dead: dead.0,
-        oldest_dead_at: dead.1,
-    })
+    Ok(QueueCount { pending: live(0)?, in_flight: live(1)?, dead: dead.0, oldest_dead_at: dead.1 })
 }
 
 /// The tables of the queue and of dedup that are small enough to be checked whole before listening.
