@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 
 /// More signatures than this in one request are not looked at.
-const SIGNATURES_MAX: usize = 64;
+pub(super) const SIGNATURES_MAX: usize = 64;
 /// A longer event id is no id.
 pub(super) const ID_BYTES_MAX: usize = 512;
 

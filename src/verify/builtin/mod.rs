@@ -2,23 +2,59 @@
 //! `verify = "builtin:<name>"`. Id and type are still read by the data, where they stand in plain sight.
 
 mod admit;
+mod adyen_item;
+mod aws_sns;
+mod braintree;
+mod certificate;
+mod contentful;
+mod dropbox_sign;
 mod form;
+mod hook0;
+mod jws;
 mod mac;
+mod mandrill;
+mod messagebird_jwt;
+mod messagebird_legacy;
+mod paypal;
+mod plaid;
+mod plivo_v3;
+mod public;
 mod read;
+mod rfc9421;
 mod time;
+mod truelayer;
 mod twilio;
+mod vonage;
 
 pub(in crate::verify) use admit::Coded;
 pub(in crate::verify) use mac::Macs;
 
 use super::compile::Make;
-use super::keys::{KeyAtHand, KeyUrl, Stop};
+use super::keys::{Fetched, KeyAtHand, KeyQuery, KeyUrl, Stop};
 use super::locator::{Facts, Locator};
+use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::sign::{SignError, SignRequest};
 use super::source::ChallengeAnswer;
 
 /// The names that stand behind `builtin:`.
-const TABLE: [(&str, Entry); 1] = [("twilio", twilio::ENTRY)];
+const TABLE: [(&str, Entry); 16] = [
+    ("adyen-item", adyen_item::ENTRY),
+    ("aws-sns", aws_sns::ENTRY),
+    ("braintree", braintree::ENTRY),
+    ("contentful", contentful::ENTRY),
+    ("dropbox-sign", dropbox_sign::ENTRY),
+    ("hook0", hook0::ENTRY),
+    ("mandrill", mandrill::ENTRY),
+    ("messagebird-jwt", messagebird_jwt::ENTRY),
+    ("messagebird-legacy", messagebird_legacy::ENTRY),
+    ("paypal", paypal::ENTRY),
+    ("plaid", plaid::ENTRY),
+    ("plivo-v3", plivo_v3::ENTRY),
+    ("rfc9421", rfc9421::ENTRY),
+    ("truelayer", truelayer::ENTRY),
+    ("twilio", twilio::ENTRY),
+    ("vonage", vonage::ENTRY),
+];
 
 pub(in crate::verify) const PREFIX: &str = "builtin:";
 
@@ -115,4 +151,49 @@ impl Proof {
     pub(in crate::verify) fn new(secret: Option<usize>, signed: &[&[u8]]) -> Proof {
         Proof { secret, skew_seconds: None, content: read::content(signed), id: None, event_type: None, reply: None }
     }
+}
+
+/// The key that a request needs, or the query for it.
+fn key_of<'k>(key: KeyAtHand<'k>, query: impl FnOnce() -> KeyQuery) -> Result<&'k Fetched, Stop> {
+    match key {
+        KeyAtHand::NotAsked => Err(Stop::NeedsKey(query())),
+        KeyAtHand::Absent => Err(unknown_key("the provider has no such key").into()),
+        KeyAtHand::Fetched(fetched) => Ok(fetched),
+    }
+}
+
+fn unknown_key(detail: &str) -> Refusal {
+    Refusal::new(RefusalCode::UnknownKey, CheckStep::Match, detail)
+}
+
+fn untrusted_url() -> Refusal {
+    let detail = "a URL in the request is not one of the provider's: nothing is called";
+    Refusal::new(RefusalCode::UntrustedKeyUrl, CheckStep::Structure, detail)
+}
+
+/// The certificates among a source's secrets, as keys of each kind. They are the operator's word: neither their names
+/// nor their dates are looked at.
+fn given_certificates<const N: usize>(make: &mut Make<'_>, kinds: [public::Kind; N]) -> [Vec<public::PublicKey>; N] {
+    let mut keys = kinds.map(|_| Vec::new());
+    let mut bad = Vec::new();
+    for (number, secret) in make.secrets().iter().enumerate() {
+        let certificate = certificate::Certificate::from_pem(secret.expose());
+        for (keys, kind) in keys.iter_mut().zip(kinds) {
+            match certificate.as_ref().and_then(|certificate| certificate.key(kind).ok()) {
+                Some(key) => keys.push(key),
+                None => bad.push(number),
+            }
+        }
+    }
+    bad.dedup();
+    for number in bad {
+        let message = "is no certificate with an RSA key in PEM: give one, or no secret at all to have it fetched";
+        make.problem(&format!("secrets[{number}]"), message);
+    }
+    keys
+}
+
+/// Which of the keys made the signature.
+fn verified_by(keys: &[public::PublicKey], message: &[u8], signature: &[u8]) -> Option<usize> {
+    keys.iter().position(|key| key.verifies(message, signature))
 }
