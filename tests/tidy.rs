@@ -13,7 +13,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("verify", &["delivery"]),
     ("ledger", &["delivery", "verify"]),
     ("plugin", &["delivery"]),
-    ("egress", &["delivery"]),
+    ("egress", &["delivery", "verify"]),
     ("http", &[]),
     ("telemetry", &["delivery", "ledger"]),
     ("ingress", &["delivery", "verify", "ledger", "http"]),

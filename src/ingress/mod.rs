@@ -16,7 +16,7 @@ use crate::crash;
 use crate::http::{Answer, BodyFault, Budget, Connection, Handler, Problem, collect};
 use crate::ledger::{Accept, Accepted, Ledger, LedgerError, NewDelivery, Slots};
 use crate::telemetry::INGRESS_REQUESTS;
-use crate::verify::{Admission, KeySource, Refusal, Request, Unreachable};
+use crate::verify::{Admission, KeySource, Refusal, Request, Unreachable, with_keys};
 use arc_swap::ArcSwap;
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
@@ -65,6 +65,11 @@ impl Ingress {
         self.routes.store(Arc::new(routes));
     }
 
+    async fn judge(&self, inlet: &Inlet, request: Request<'_>) -> Result<Admission, Rejection> {
+        let judged = with_keys(self.keys.as_ref(), |key| inlet.source.judge(request, key)).await;
+        judged.map_err(Rejection::KeyUnreachable)?.map_err(Rejection::Refused)
+    }
+
     async fn receive(
         &self,
         request: http::Request<Incoming>,
@@ -82,7 +87,7 @@ impl Ingress {
             collect(body, inlet.body_bytes_max, &self.budget, connection).await.map_err(Rejection::Body)?;
         let url = inlet.url_of(&head.uri);
         let request = Request { method: &head.method, url: &url, headers: &head.headers, body: &body, received_at };
-        let event = match verifier::admit(inlet.source.as_ref(), request, self.keys.as_ref()).await {
+        let event = match self.judge(inlet, request).await {
             Ok(Admission::Event(event)) if is_post => event,
             Ok(Admission::Confirm(url)) if is_post => {
                 self.keys.confirm(&url).await.map_err(Rejection::NotConfirmed)?;

@@ -1,6 +1,5 @@
 //! What ingress asks of a source's verification.
 
-use super::Rejection;
 use crate::http::Answer;
 use crate::verify::{
     Admission, ChallengeAnswer, Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Request, Source, Stop, Unreachable,
@@ -35,36 +34,6 @@ impl Verifier for Source {
 
     fn receipt(&self) -> Option<&'static str> {
         Source::receipt(self)
-    }
-}
-
-/// Looks: once in what is remembered, once more where that may be outdated.
-const LOOKS_MAX: usize = 2;
-
-/// The verdict, with the provider's key fetched where it takes one.
-pub(super) async fn admit(
-    verifier: &dyn Verifier,
-    request: Request<'_>,
-    keys: &dyn KeySource,
-) -> Result<Admission, Rejection> {
-    let mut stop = match verifier.judge(request, KeyAtHand::NotAsked) {
-        Ok(admission) => return Ok(admission),
-        Err(stop) => stop,
-    };
-    for _ in 0..LOOKS_MAX {
-        let query = match stop {
-            Stop::Refused(refusal) => return Err(Rejection::Refused(refusal)),
-            Stop::NeedsKey(query) => query,
-        };
-        let fetched = keys.fetch(&query).await.map_err(Rejection::KeyUnreachable)?;
-        stop = match verifier.judge(request, fetched.as_ref().map_or(KeyAtHand::Absent, KeyAtHand::Fetched)) {
-            Ok(admission) => return Ok(admission),
-            Err(stop) => stop,
-        };
-    }
-    match stop {
-        Stop::Refused(refusal) => Err(Rejection::Refused(refusal)),
-        Stop::NeedsKey(_) => Err(Rejection::KeyUnreachable(Unreachable("the key does not come to rest".to_owned()))),
     }
 }
 

@@ -168,6 +168,27 @@ impl Stop {
     }
 }
 
+/// Looks: once into what is remembered, once more where that may be outdated.
+const LOOKS_MAX: usize = 2;
+
+/// The verdict, with the provider's key fetched where one is needed.
+pub async fn with_keys<T>(
+    keys: &dyn KeySource,
+    judge: impl Fn(KeyAtHand<'_>) -> Result<T, Stop>,
+) -> Result<Result<T, Refusal>, Unreachable> {
+    let mut judged = judge(KeyAtHand::NotAsked);
+    for _ in 0..LOOKS_MAX {
+        let Err(Stop::NeedsKey(query)) = &judged else { break };
+        let fetched = keys.fetch(query).await?;
+        judged = judge(fetched.as_ref().map_or(KeyAtHand::Absent, KeyAtHand::Fetched));
+    }
+    match judged {
+        Ok(admitted) => Ok(Ok(admitted)),
+        Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
+        Err(Stop::NeedsKey(_)) => Err(Unreachable("what was just fetched is outdated".to_owned())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

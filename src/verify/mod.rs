@@ -27,7 +27,7 @@ mod template;
 
 pub use compile::{SECRET_BYTES_GOOD, SpecProblem};
 pub use event::{Dedup, Event, Verified};
-pub use keys::{Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Stop, Unreachable};
+pub use keys::{Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Stop, Unreachable, with_keys};
 pub use producer::{Grant, Publication};
 pub use refusal::{CheckStep, Refusal, RefusalCode};
 pub use sign::{SignError, SignRequest};
