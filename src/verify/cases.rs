@@ -191,7 +191,7 @@ fn params_of(scheme: &SchemeSpec, params: &Params) -> BTreeMap<String, serde_jso
 }
 
 /// A source for the case: its built-in scheme, or a custom one after its parameters.
-fn spec(case: &Case) -> Result<SourceSpec, String> {
+pub(super) fn spec(case: &Case) -> Result<SourceSpec, String> {
     let params = &case.params;
     let verify = match case.scheme.as_str() {
         "generic-hmac" => format!("hmac-{}", params.hash.as_deref().unwrap_or("sha256")),

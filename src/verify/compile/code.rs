@@ -19,6 +19,8 @@ pub(in crate::verify) struct Make<'c> {
     entry: &'static Entry,
     secrets: &'c [Secret],
     tolerance_millis: Option<i64>,
+    /// What is wrong with the secrets was said.
+    told: bool,
 }
 
 /// The built-in that a scheme is checked by; the error is what is wrong with its name.
@@ -56,7 +58,7 @@ impl Compiler {
         let tolerance_millis = self.window(spec, scheme);
         let id = self.locators("id", &scheme.id);
         let event_type = self.locators("type", &scheme.event_type);
-        let mut make = Make { compiler: self, spec, entry, secrets, tolerance_millis };
+        let mut make = Make { compiler: self, spec, entry, secrets, tolerance_millis, told: false };
         let check = (entry.build)(&mut make);
         if self.problems.len() > before {
             return None;
@@ -126,12 +128,10 @@ impl Compiler {
 impl Make<'_> {
     /// The secrets as keys of a message authentication code.
     pub(in crate::verify) fn macs(&mut self, algorithm: Algorithm, encoding: Encoding, form: KeyForm) -> Option<Macs> {
-        let plain = SchemeSpec::default();
-        let keys: Vec<_> = self.secrets.iter().enumerate().collect();
-        let keys: Option<Vec<_>> = keys
-            .into_iter()
-            .map(|(number, secret)| self.compiler.key(number, secret, &plain, (algorithm, form), true))
-            .collect();
+        let (plain, secrets) = (SchemeSpec::default(), self.secrets);
+        let fresh = !std::mem::replace(&mut self.told, true);
+        let key = |(number, secret)| self.compiler.key(number, secret, &plain, (algorithm, form), fresh);
+        let keys: Option<Vec<_>> = secrets.iter().enumerate().map(key).collect();
         keys.map(|keys| Macs::new(algorithm, encoding, keys))
     }
 
