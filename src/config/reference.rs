@@ -320,7 +320,15 @@ fn source() -> Vec<Key> {
             "list of secrets",
             "required",
             "1 to 8",
-            "Any one may match, so that a secret can be rotated.",
+            "Any one may match, so that a secret can be rotated. Schemes whose provider publishes its keys do without.",
+        ),
+        key(
+            source_key!("params"),
+            "table",
+            "{}",
+            "texts, and lists of at most 64 texts",
+            "What some schemes want to know besides, such as PayPal's `webhook_id`: see \
+             [Verification](verification.md).",
         ),
         key(
             source_key!("tolerance"),

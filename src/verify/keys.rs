@@ -145,7 +145,13 @@ pub enum KeyAtHand<'k> {
 pub enum Stop {
     Refused(Refusal),
     /// To be asked again, with what stands there.
-    NeedsKey(KeyQuery),
+    NeedsKey(Box<KeyQuery>),
+}
+
+impl From<KeyQuery> for Stop {
+    fn from(query: KeyQuery) -> Self {
+        Stop::NeedsKey(Box::new(query))
+    }
 }
 
 impl From<Refusal> for Stop {

@@ -49,6 +49,11 @@ pub(super) fn params(scheme: &SchemeSpec) -> impl Iterator<Item = Param> + use<>
     code(scheme).map(|entry| entry.params).unwrap_or_default().iter().copied()
 }
 
+/// The names of a scheme's own settings, which stand in a source's `params`.
+pub fn settings(name: &str) -> Vec<&'static str> {
+    builtin(name).map(|scheme| params(&scheme).map(|param| param.name).collect()).unwrap_or_default()
+}
+
 /// Whether a source of the scheme may do without secrets: the provider publishes its keys.
 pub fn publishes_keys(name: &str) -> bool {
     builtin(name).is_some_and(|scheme| code(&scheme).is_some_and(|entry| entry.publishes_keys))

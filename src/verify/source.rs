@@ -69,12 +69,15 @@ pub(super) enum DedupRule {
     Never,
 }
 
+/// The first half of SHA-256 over the signed content, given that over the body.
+type ContentDigest<'e> = dyn Fn(&[u8; 16]) -> [u8; 16] + 'e;
+
 /// What the check read of a request that becomes an event.
 pub(super) struct Read<'e> {
     pub(super) event_type: Option<Cow<'e, str>>,
     pub(super) id: Option<Cow<'e, str>>,
-    /// The digest of the signed content, given the body's. `None`: nothing is signed.
-    pub(super) content: Option<&'e dyn Fn(&[u8; 16]) -> [u8; 16]>,
+    /// `None`: nothing is signed.
+    pub(super) content: Option<&'e ContentDigest<'e>>,
 }
 
 /// What there is to tell about a request that passed.

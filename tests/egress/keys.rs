@@ -146,7 +146,7 @@ impl Post {
     }
 }
 
-fn source(scheme: &str, params: Value, secrets: &[&str]) -> Source {
+fn source(scheme: &str, params: &Value, secrets: &[&str]) -> Source {
     let params: BTreeMap<String, Value> = params.as_object().unwrap().clone().into_iter().collect();
     let spec = SourceSpec { scheme: scheme.to_owned(), params, ..SourceSpec::default() };
     let secrets = secrets.iter().map(|text| Secret::new(*text)).collect();
@@ -170,7 +170,7 @@ fn certificate(authority: &Authority, name: &str, change: impl FnOnce(&mut Certi
 const PAYPAL_NAME: &str = "messageverificationcerts.paypal.com";
 
 fn paypal() -> Source {
-    source("paypal", json!({ "webhook_id": "WH-1" }), &[])
+    source("paypal", &json!({ "webhook_id": "WH-1" }), &[])
 }
 
 fn paypal_post(place: &str) -> Post {
@@ -208,7 +208,7 @@ fn sns(kind: &str, place: &str, more: &Value) -> Post {
 }
 
 fn sns_source() -> Source {
-    source("aws-sns", json!({ "topic_arns": ["arn:aws:sns:us-east-1:1:orders"] }), &[])
+    source("aws-sns", &json!({ "topic_arns": ["arn:aws:sns:us-east-1:1:orders"] }), &[])
 }
 
 const SNS_PLACE: &str = "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem";
@@ -389,7 +389,7 @@ async fn a_subscription_is_confirmed_after_its_check_and_only_where_it_may_be() 
     let mut forged = confirmation(good);
     forged.body = String::from_utf8(forged.body.to_vec()).unwrap().replace("\"t\"", "\"u\"").into();
     assert_eq!(world.refused(&source, &forged).await.0, RefusalCode::SignatureMismatch);
-    let others = self::source("aws-sns", json!({ "topic_arns": ["arn:aws:sns:us-east-1:2:orders"] }), &[]);
+    let others = self::source("aws-sns", &json!({ "topic_arns": ["arn:aws:sns:us-east-1:2:orders"] }), &[]);
     assert_eq!(world.refused(&others, &confirmation(good)).await.0, RefusalCode::UnknownKey);
     assert_eq!(world.fetches(), 3);
 }
@@ -408,7 +408,7 @@ fn truelayer() -> (Post, String) {
 async fn a_key_set_without_the_key_is_looked_at_again_when_it_is_old_enough() {
     let world = World::new().await;
     let (post, keys) = truelayer();
-    let source = source("truelayer", json!({}), &[]);
+    let source = source("truelayer", &json!({}), &[]);
     world.say("200 OK", br#"{"keys":[]}"#);
     assert_eq!(world.refused(&source, &post).await.0, RefusalCode::UnknownKey);
     world.say("200 OK", keys.as_bytes());
@@ -433,7 +433,7 @@ async fn a_key_is_asked_for_by_name_and_a_retired_one_is_refused() {
     let post = Post { headers, body: body.into() };
     let key: Value = serde_json::from_str::<Value>(case["secrets"][0].as_str().unwrap()).unwrap()["keys"][0].clone();
     let params = json!({ "client_id": "client-1", "environment": "sandbox" });
-    let source = || source("plaid", params.clone(), &["api-secret-0123456789"]);
+    let source = || source("plaid", &params, &["api-secret-0123456789"]);
     world.say("200 OK", json!({ "key": key, "request_id": "r" }).to_string().as_bytes());
     world.admitted(&source(), &post).await;
     let asked = world.server.requests()[0].clone();

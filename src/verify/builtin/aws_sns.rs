@@ -33,6 +33,7 @@ struct AwsSns {
     window: Window,
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the table's form")]
 fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
     let topics = make.list("topic_arns");
     if topics.is_empty() {

@@ -68,7 +68,7 @@ impl Certificate {
         let is_for = |name: &&str| {
             ServerName::try_from(*name).is_ok_and(|name| leaf.verify_is_valid_for_subject_name(&name).is_ok())
         };
-        if names.iter().any(|name| is_for(&name)) { Ok(()) } else { Err(bad("was issued to another name")) }
+        if names.iter().any(is_for) { Ok(()) } else { Err(bad("was issued to another name")) }
     }
 
     /// That one of those we believe vouches for it, over the certificates that came with it.

@@ -156,7 +156,7 @@ impl Proof {
 /// The key that a request needs, or the query for it.
 fn key_of<'k>(key: KeyAtHand<'k>, query: impl FnOnce() -> KeyQuery) -> Result<&'k Fetched, Stop> {
     match key {
-        KeyAtHand::NotAsked => Err(Stop::NeedsKey(query())),
+        KeyAtHand::NotAsked => Err(query().into()),
         KeyAtHand::Absent => Err(unknown_key("the provider has no such key").into()),
         KeyAtHand::Fetched(fetched) => Ok(fetched),
     }

@@ -274,7 +274,7 @@ impl MessageSignatures {
                 let set =
                     KeySet::read(&fetched.bytes).ok_or_else(|| unknown_key("what stands at jwks_url is no key set"))?;
                 match set.named(kid).and_then(|key| key.public_key(*kind, name)) {
-                    None if fetched.may_be_outdated() => return Err(Stop::NeedsKey(query().again())),
+                    None if fetched.may_be_outdated() => return Err(query().again().into()),
                     None => return Err(unknown_key("the key set has not the signature's key").into()),
                     Some(key) => key.verifies(base, &signature).then_some(None),
                 }
@@ -306,10 +306,9 @@ fn value(request: Request<'_>, component: &Component) -> Result<String, Refusal>
         "@target-uri" => bare().to_owned(),
         "@scheme" => url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).unwrap_or_default(),
         "@authority" => authority(url),
-        "@path" => path(),
-        "@query" => query(),
         "@request-target" if bare().contains('?') => path() + &query(),
-        "@request-target" => path(),
+        "@path" | "@request-target" => path(),
+        "@query" => query(),
         name if name.starts_with('@') => return Err(malformed("a component is not known")),
         name => field(request.headers, name)?,
     })

@@ -34,6 +34,7 @@ enum Given {
     Set(KeySet),
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the table's form")]
 fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
     let mut keys = Vec::new();
     let mut bad = Vec::new();
@@ -85,7 +86,7 @@ impl Builtin for TrueLayer {
             let fetched = key_of(key, query)?;
             let set = KeySet::read(&fetched.bytes).ok_or_else(|| unknown_key("the provider's answer is no key set"))?;
             match in_set(&set) {
-                None if fetched.may_be_outdated() => return Err(Stop::NeedsKey(query().again())),
+                None if fetched.may_be_outdated() => return Err(query().again().into()),
                 None => return Err(refused(unknown_key("the provider's key set has not the token's key")).into()),
                 Some(key) => verifies(&key).then_some(None),
             }

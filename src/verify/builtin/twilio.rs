@@ -1,7 +1,7 @@
 //! HMAC-SHA1 over the URL and the form, sorted; a body that is no form is bound by its hash in the URL.
 
 use super::form::{Pair, is_form, pairs, single};
-use super::read::{differs, header, malformed, sha256_hex};
+use super::read::{differs, header, malformed, mismatch, sha256_hex};
 use super::{BodyCover, Builtin, Entry, Macs, Proof};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
@@ -36,9 +36,8 @@ impl Builtin for Twilio {
         // The provider leaves out or adds the port as it likes. Both are tried, whichever matches.
         let [first, second] =
             port_variants(request.url).map(|url| (self.macs.made(&[url.as_bytes(), &signed], &candidate), url));
-        let (secret, url) = match (first, second) {
-            ((Some(secret), url), _) | (_, (Some(secret), url)) => (secret, url),
-            ((None, _), (None, _)) => return Err(super::read::mismatch().into()),
+        let (((Some(secret), url), _) | (_, (Some(secret), url))) = (first, second) else {
+            return Err(mismatch().into());
         };
         if !is_form(request)
             && let Some(hash) = single(&query, BODY_HASH)

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 const CASES: &str = include_str!("../../../tests/golden/signatures_code.json");
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
-fn with_params(scheme: &str, params: Value) -> SourceSpec {
+fn with_params(scheme: &str, params: &Value) -> SourceSpec {
     let params = params.as_object().unwrap().clone().into_iter().collect();
     SourceSpec { params, ..builtin(scheme) }
 }
 
-fn rfc9421(required: Value) -> SourceSpec {
-    with_params("rfc9421", json!({ "alg": "hmac-sha256", "keyid": "key-\"1\"", "required_components": required }))
+fn rfc9421(required: &Value) -> SourceSpec {
+    with_params("rfc9421", &json!({ "alg": "hmac-sha256", "keyid": "key-\"1\"", "required_components": required }))
 }
 
 /// Those that sign with a shared secret.
@@ -36,7 +36,7 @@ fn sources() -> Vec<Source> {
         "@request-target",
         "content-digest"
     ]);
-    plain.chain([compile(&rfc9421(all), vec![shared])]).collect()
+    plain.chain([compile(&rfc9421(&all), vec![shared])]).collect()
 }
 
 /// A form, as its sender would send it.
@@ -278,7 +278,7 @@ fn deep_and_doubled_json_is_malformed() {
 fn handshakes_are_answered_and_let_nothing_in() {
     let greeting = |source: &Source, post: &Post, method: &Method| source.greet(Request { method, ..post.request() });
     let params = json!({ "public_key": "integration_public_key" });
-    let braintree = compile(&with_params("braintree", params), vec![Secret::new("integration_private_key")]);
+    let braintree = compile(&with_params("braintree", &params), vec![Secret::new("integration_private_key")]);
     let challenge = |text: &str| Post { url: format!("https://h.test/in?bt_challenge={text}"), ..Post::new(&[], b"") };
     let good = challenge("20f9f8ed05f77439fe955c977e4c8a53");
     let answer = greeting(&braintree, &good, &Method::GET).unwrap();
@@ -367,7 +367,7 @@ fn signatures_are_not_handed_on() {
 #[test]
 fn a_key_that_stands_elsewhere_is_not_guessed() {
     let (_, post) = by_id("d-paypal-valid");
-    let paypal = compile(&with_params("paypal", json!({ "webhook_id": "8PT597110X687430LKGECATA" })), vec![]);
+    let paypal = compile(&with_params("paypal", &json!({ "webhook_id": "8PT597110X687430LKGECATA" })), vec![]);
     let Err(Stop::NeedsKey(query)) = paypal.judge(post.request(), KeyAtHand::NotAsked) else { panic!("no query") };
     assert_eq!(query.url().as_str(), "https://api.paypal.com/v1/notifications/certs/CERT-1");
     assert_eq!(told(&paypal, &post).unwrap_err(), RefusalCode::UnknownKey);
@@ -397,10 +397,10 @@ fn windows_and_coverage_are_asked_for() {
     let (_, post) = by_id("d-rfc9421-webhook-profile");
     let shared = || vec![Secret::new("a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=")];
     let params = |required| json!({ "alg": "hmac-sha256", "keyid": "k1", "required_components": required });
-    let more = compile(&with_params("rfc9421", params(json!(["date"]))), shared());
+    let more = compile(&with_params("rfc9421", &params(json!(["date"]))), shared());
     assert_eq!(told(&more, &post).unwrap_err(), RefusalCode::InsufficientCoverage);
     let input = post.headers["signature-input"].to_str().unwrap().replace(";created=1700000000", "");
-    let less = compile(&with_params("rfc9421", params(json!([]))), shared());
+    let less = compile(&with_params("rfc9421", &params(json!([]))), shared());
     assert_eq!(
         told(&less, &post.clone().with("signature-input", input.as_bytes())).unwrap_err(),
         RefusalCode::InsufficientCoverage
@@ -438,13 +438,13 @@ fn every_algorithm_of_message_signatures_verifies() {
     ];
     for (alg, public, signature) in &all {
         let params = |alg: &str| json!({ "alg": alg, "keyid": "k", "required_components": ["@method"] });
-        let source = compile(&with_params("rfc9421", params(alg)), vec![Secret::new(STANDARD.encode(public))]);
+        let source = compile(&with_params("rfc9421", &params(alg)), vec![Secret::new(STANDARD.encode(public))]);
         let post = Post::new(&[], b"")
             .with("signature-input", b"s=(\"@method\");created=1700000000;keyid=\"k\"")
             .with("signature", format!("s=:{}:", STANDARD.encode(signature)).as_bytes());
         assert!(told(&source, &post).is_ok(), "{alg}");
         for (other, public, _) in all.iter().filter(|(other, ..)| other != alg) {
-            let source = with_params("rfc9421", params(alg));
+            let source = with_params("rfc9421", &params(alg));
             let secrets = vec![Secret::new(STANDARD.encode(public))];
             let problems = source.compile(&"acme".parse().unwrap(), &"src".parse().unwrap(), secrets).unwrap_err();
             assert_eq!(problems[0].field, "secrets[0]", "{alg} with the key of {other}");
@@ -512,7 +512,7 @@ fn what_is_set_up_wrongly_is_named() {
     for (scheme, params, secrets, field) in cases {
         let shown = format!("{scheme} {params}");
         let secrets = secrets.into_iter().map(Secret::new).collect();
-        let compiled = with_params(scheme, params).compile(&"acme".parse().unwrap(), &"src".parse().unwrap(), secrets);
+        let compiled = with_params(scheme, &params).compile(&"acme".parse().unwrap(), &"src".parse().unwrap(), secrets);
         let problems = compiled.err().unwrap_or_default();
         assert!(problems.iter().any(|problem| problem.field == field), "{shown}: {problems:?}, not {field}");
         assert!(problems.iter().all(|problem| !problem.message.contains("hunter2")), "{problems:?}");
@@ -530,7 +530,7 @@ fn what_is_set_up_wrongly_is_named() {
     assert_eq!(field(&SourceSpec { tolerance: Some(60), ..builtin("twilio") }), "tolerance");
     let short = compile(&builtin("messagebird-jwt"), vec![Secret::new("short")]);
     assert_eq!(short.warnings().len(), 1, "said once for three algorithms: {:?}", short.warnings());
-    let any = compile(&with_params("aws-sns", json!({ "topic_arns": [] })), vec![]);
+    let any = compile(&with_params("aws-sns", &json!({ "topic_arns": [] })), vec![]);
     assert!(any.warnings()[0].starts_with("params.topic_arns"));
 }
 
