@@ -122,12 +122,13 @@ impl Gateway {
         let (token, token_file) = token::operators(&settings.server, entropy.as_ref())?;
 
         let host = Host::new(host_settings(&settings, compiler, ledger.derived_key("plugin-cache")))?;
-        let client = egress::Client::new(&egress_settings(&settings, [ingress_address, admin_address])?)?;
+        let client = Arc::new(egress::Client::new(&egress_settings(&settings, [ingress_address, admin_address])?)?);
+        let keys = egress::Keys::new(Arc::clone(&client) as _, client.anchors(), Arc::clone(&clock));
         let targets = Arc::new(Targets::default());
         let (serving, is_serving) = watch::channel(Serving::Starting);
         let ingress_settings = ingress::Settings::default();
-        let ingress =
-            Arc::new(Ingress::new(&ingress_settings, Arc::clone(&shared), Arc::clone(&slots), Arc::clone(&clock)));
+        let ingress = Ingress::new(&ingress_settings, Arc::clone(&shared), Arc::clone(&slots), Arc::clone(&clock));
+        let ingress = Arc::new(ingress.with_keys(Arc::new(keys)));
         let state = admin::State {
             ledger: Arc::clone(&shared),
             slots: Arc::clone(&slots),
@@ -161,7 +162,7 @@ impl Gateway {
             slots,
             wakes,
             targets,
-            transport: Arc::new(client),
+            transport: client,
             clock: Arc::clone(&watch),
             entropy,
             tally: dispatch::Tally::default(),

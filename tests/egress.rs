@@ -5,6 +5,8 @@
 mod addresses;
 #[path = "egress/exchange.rs"]
 mod exchange;
+#[path = "egress/keys.rs"]
+mod keys;
 #[path = "egress/reuse.rs"]
 mod reuse;
 #[path = "egress/server.rs"]

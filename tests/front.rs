@@ -10,6 +10,8 @@ mod admin_refusals;
 mod edge;
 #[path = "support/fake_ledger.rs"]
 mod fake_ledger;
+#[path = "front/handshakes.rs"]
+mod handshakes;
 #[path = "front/ingress.rs"]
 mod ingress;
 #[path = "front/office.rs"]

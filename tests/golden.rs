@@ -4,5 +4,7 @@
 
 #[path = "golden/signatures.rs"]
 mod signatures;
+#[path = "golden/signatures_code.rs"]
+mod signatures_code;
 #[path = "golden/verification_page.rs"]
 mod verification_page;

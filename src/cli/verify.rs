@@ -105,7 +105,7 @@ fn tell(
                 Ok(Admission::Event(event)) => {
                     document["event"] = json!({ "id": event.provider_id, "type": event.event_type });
                 }
-                Ok(Admission::Challenge(_)) => document["challenge"] = json!(true),
+                Ok(Admission::Challenge(_) | Admission::Confirm(_)) => document["challenge"] = json!(true),
                 Err(refusal) => {
                     document["code"] = json!(refusal.code);
                     document["step"] = json!(refusal.step);
@@ -123,7 +123,9 @@ fn tell(
             output.table(&STEPS, &steps.iter().map(row).collect::<Vec<Value>>())?;
             let verdict = match outcome {
                 Ok(Admission::Event(_)) => format!("valid ({})", source.scheme()),
-                Ok(Admission::Challenge(_)) => format!("valid ({}): a handshake, to be answered", source.scheme()),
+                Ok(Admission::Challenge(_) | Admission::Confirm(_)) => {
+                    format!("valid ({}): a handshake, to be answered", source.scheme())
+                }
                 Err(refusal) => {
                     format!("invalid ({}): {word} at the step `{}`", source.scheme(), refusal.step.as_str())
                 }

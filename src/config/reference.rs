@@ -320,7 +320,8 @@ fn source() -> Vec<Key> {
             "list of secrets",
             "required",
             "1 to 8",
-            "Any one may match, so that a secret can be rotated. Each is a text, or a table with the next two keys.",
+            "Any one may match, so that a secret can be rotated. Each is a text, or a table with the next two keys. \
+             Schemes whose provider publishes its keys do without.",
         ),
         key(source_key!("secrets.value"), "secret", "required in a table", "", "Where the secret is."),
         key(
@@ -329,6 +330,14 @@ fn source() -> Vec<Key> {
             "never",
             "",
             "From then on, what it signs is refused. `check` warns seven days ahead.",
+        ),
+        key(
+            source_key!("params"),
+            "table",
+            "{}",
+            "texts, and lists of at most 64 texts",
+            "What some schemes want to know besides, such as PayPal's `webhook_id`: see \
+             [Verification](verification.md).",
         ),
         key(
             source_key!("tolerance"),

@@ -7,7 +7,7 @@ use super::{Outside, SecretRef};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
 use crate::secret::Secret;
-use crate::verify::{SECRET_BYTES_GOOD, SchemeSpec, SigSpec, SourceSpec, SpecProblem, TimeSpec};
+use crate::verify::{SECRET_BYTES_GOOD, SchemeSpec, SigSpec, SourceSpec, SpecProblem, TimeSpec, schemes};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use url::Url;
@@ -33,6 +33,7 @@ pub(super) fn source(
         );
     }
     let custom = read_custom(walk, &mut s, scheme.as_ref());
+    let params = s.json(walk, "params").and_then(|at| at.value.as_object().cloned()).unwrap_or_default();
     let tolerance = s.integer(walk, "tolerance", 1..=604_800).map(|at| u64::from(at.value));
     let dedup = s.string(walk, "dedup").map(|at| at.value);
     let dedup_window = s.string(walk, "dedup_window");
@@ -48,7 +49,8 @@ pub(super) fn source(
     for end in secrets.iter().flatten().filter_map(|found| found.expires.as_ref()) {
         walk.expires(end, end.value, last == Some(Some(end.value)));
     }
-    if secrets.as_ref().is_none_or(Vec::is_empty) {
+    let may_have_none = scheme.as_ref().is_some_and(|scheme| schemes::publishes_keys(&scheme.value));
+    if secrets.as_ref().is_none_or(Vec::is_empty) && !may_have_none {
         // A list that is there but of the wrong kind has been reported already.
         if secrets.is_some() || !s.has("secrets") {
             walk.reject(
@@ -64,9 +66,18 @@ pub(super) fn source(
     s.not_yet(walk, "coalesce", "remove it: every event is delivered by itself");
     s.close(walk);
 
-    let spec =
-        SourceSpec { scheme: scheme?.value, tolerance, dedup, dedup_window: dedup_window.map(|at| at.value), custom };
-    let secrets = secrets?;
+    let spec = SourceSpec {
+        scheme: scheme?.value,
+        tolerance,
+        dedup,
+        dedup_window: dedup_window.map(|at| at.value),
+        params: params.into_iter().collect(),
+        custom,
+    };
+    let secrets = match secrets {
+        None if may_have_none => Vec::new(),
+        secrets => secrets?,
+    };
     compiled(walk, (&own, &places), &spec, (tenant, name), &secrets, public_url);
     let secrets =
         secrets.into_iter().map(|found| SourceSecret { at: found.written, expires: found.expires.map(|at| at.value) });
@@ -84,7 +95,7 @@ fn compiled(
     public_url: Option<&Url>,
 ) {
     let at_hand: Vec<Secret> = secrets.iter().filter_map(|found| found.secret.clone()).collect();
-    let all_there = at_hand.len() == secrets.len() && !secrets.is_empty();
+    let all_there = at_hand.len() == secrets.len() && (!secrets.is_empty() || schemes::publishes_keys(&spec.scheme));
     match spec.compile(tenant, name, at_hand) {
         Ok(source) if source.signs_url() && public_url.is_none() => walk.warn(
             own,

@@ -54,6 +54,7 @@ fn every_rule_has_its_message() {
     let e = |extra: &str| with_endpoint(extra);
     let s = |extra: &str| with_source(&format!("secrets = [\"env:S\"]\n{extra}"));
     const HMAC: &str = "verify = \"hmac-sha256\"\nsig = { at = [\"header:X\"], encoding = \"hex\" }";
+    let paypal = |extra: &str| with_source(extra).replace("\"github\"", "\"paypal\"");
     let c = |extra: &str| s(extra).replace("\"github\"", "\"custom\"");
     let cases: Vec<(String, &str, &str)> = vec![
         // Shape.
@@ -153,6 +154,16 @@ fn every_rule_has_its_message() {
         ),
         (with_source("secret = [\"env:S\"]\nsecrets = [\"env:S\"]"), "tenants.a.sources.s.secret", "`secrets`?"),
         (s("verify = \"hmac-sha256\""), "tenants.a.sources.s.verify", "\"custom\""),
+        (s("params = { webhook_id = \"x\" }"), "tenants.a.sources.s.params", "no settings of its own"),
+        (s("params = \"x\""), "tenants.a.sources.s.params", "a table"),
+        (paypal(""), "tenants.a.sources.s.params.webhook_id", "webhook_id = \"8PT5"),
+        (paypal("params = { webhook_id = 5 }"), "tenants.a.sources.s.params.webhook_id", "has to be a text"),
+        (paypal("params = { webhook_id = \"x\", id = \"y\" }"), "tenants.a.sources.s.params.id", "not known"),
+        (
+            paypal("params = { webhook_id = \"x\" }\nsecrets = [\"env:S\"]"),
+            "tenants.a.sources.s.secrets[0]",
+            "certificate",
+        ),
         (s("body_bytes_max = \"30MiB\""), "tenants.a.sources.s.body_bytes_max", "25MiB"),
         (s("dedup_window = \"31d\""), "tenants.a.sources.s.dedup_window", "to 30d"),
         (s("tolerance = 0"), "tenants.a.sources.s.tolerance", "1 to 604800"),
@@ -336,6 +347,10 @@ fn the_full_file_means_what_it_says() {
     assert_eq!(github.body_bytes_max, Some(1 << 20));
     assert_eq!(github.rate, Some(Rate { per_second: 2.5, burst: 3 }));
     assert_eq!(github.secrets[0].resolve(&env).unwrap().expose(), SECRET.as_bytes());
+
+    let payments = &acme.sources[&name("payments")];
+    assert_eq!(payments.spec.params["webhook_id"], "8PT597110X687430LKGECATA");
+    assert!(payments.secrets.is_empty(), "the provider publishes its key");
 
     let custom = acme.sources[&name("partner")].spec.custom.clone().unwrap();
     assert_eq!(custom.verify.as_deref(), Some("hmac-sha256"));

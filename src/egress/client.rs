@@ -17,6 +17,7 @@ use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use rustls_pki_types::TrustAnchor;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Once};
@@ -87,6 +88,11 @@ impl Client {
     /// The guard that this client obeys, for early errors when an endpoint is saved.
     pub fn guard(&self) -> &Guard {
         &self.guard
+    }
+
+    /// Whose certificates this client believes.
+    pub fn anchors(&self) -> Arc<[TrustAnchor<'static>]> {
+        Arc::clone(&self.connector.anchors)
     }
 
     async fn exchange(&self, request: Outbound, trace: &mut Trace) -> Result<Answer, Stop> {

@@ -7,7 +7,7 @@ use super::wire::{Socket, Wire};
 use super::{Error, Settings, Timings};
 use crate::delivery::TransportKind;
 use rustls::RootCertStore;
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{ServerName, TrustAnchor};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use url::{Host, Url};
 pub(super) struct Connector {
     resolver: Arc<dyn Resolver>,
     tls: TlsConnector,
+    pub(super) anchors: Arc<[TrustAnchor<'static>]>,
     dns_timeout: Duration,
     connect_timeout: Duration,
     tls_timeout: Duration,
@@ -26,9 +27,11 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(settings: &Settings, resolver: Arc<dyn Resolver>) -> Result<Self, Error> {
+        let roots = roots(settings)?;
         Ok(Connector {
             resolver,
-            tls: TlsConnector::from(Arc::new(tls_config(settings)?)),
+            anchors: roots.roots.clone().into(),
+            tls: TlsConnector::from(Arc::new(tls_config(roots)?)),
             dns_timeout: settings.dns_timeout,
             connect_timeout: settings.connect_timeout,
             tls_timeout: settings.tls_timeout,
@@ -151,7 +154,8 @@ fn is_of_this_machine(addr: SocketAddr) -> bool {
     addr.ip().is_loopback() || route().is_ok_and(|local: SocketAddr| local.ip() == addr.ip())
 }
 
-fn tls_config(settings: &Settings) -> Result<rustls::ClientConfig, Error> {
+/// The authorities of the machine, and those of the settings.
+fn roots(settings: &Settings) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {
@@ -164,6 +168,10 @@ fn tls_config(settings: &Settings) -> Result<rustls::ClientConfig, Error> {
     if roots.is_empty() {
         tracing::warn!("no certificate authorities found: every https delivery will fail until some are installed");
     }
+    Ok(roots)
+}
+
+fn tls_config(roots: RootCertStore) -> Result<rustls::ClientConfig, Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])

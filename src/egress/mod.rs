@@ -7,6 +7,7 @@ mod client;
 mod connect;
 mod fault;
 mod guard;
+mod keys;
 mod pool;
 mod resolve;
 mod rule;
@@ -14,6 +15,7 @@ mod wire;
 
 pub use client::Client;
 pub use guard::{Checked, Denied, Guard, Refusal};
+pub use keys::Keys;
 pub use resolve::{Resolver, SystemResolver, Unresolved};
 pub use rule::{AllowRule, RuleError};
 

@@ -6,13 +6,28 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 use http_body_util::Full;
 
-/// `{"event":"evt_…","duplicate":false}`, written in one go: this is the answer to almost every request.
-pub(super) fn accepted(event: EventId, duplicate: bool) -> Answer {
+/// `{"event":"evt_…","duplicate":false}`, written in one go: this is the answer to almost every request. A provider that
+/// wants to read a receipt of its own gets that.
+pub(super) fn accepted(event: EventId, duplicate: bool, receipt: Option<&'static str>) -> Answer {
+    if let Some(receipt) = receipt {
+        return plain(receipt);
+    }
     let mut room = IdText::default();
     let duplicate = if duplicate { "true}" } else { "false}" };
     let body = [r#"{"event":""#, event.encode(&mut room), r#"","duplicate":"#, duplicate].concat();
     let mut answer = Answer::new(Full::new(Bytes::from(body)));
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// What the sender asked to have confirmed was confirmed.
+pub(super) fn confirmed() -> Answer {
+    plain("")
+}
+
+fn plain(text: &'static str) -> Answer {
+    let mut answer = Answer::new(Full::new(Bytes::from_static(text.as_bytes())));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     answer
 }
 
@@ -24,7 +39,7 @@ mod tests {
     #[tokio::test]
     async fn the_answer_is_json_of_the_promised_shape() {
         let event = EventId::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
-        let answer = accepted(event, true);
+        let answer = accepted(event, true, None);
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], "application/json");
         let body = answer.into_body().collect().await.unwrap().to_bytes();

@@ -17,7 +17,7 @@ use crate::crash;
 use crate::http::{Answer, BodyFault, Budget, Connection, Handler, Problem, collect};
 use crate::ledger::{Accept, Accepted, Ledger, LedgerError, NewDelivery, Rejected, Slots};
 use crate::telemetry::INGRESS_REQUESTS;
-use crate::verify::{Admission, Refusal, Request};
+use crate::verify::{Admission, KeySource, Refusal, Request, Unreachable, with_keys};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -50,6 +50,7 @@ pub struct Ingress {
     clock: Arc<dyn Clock>,
     budget: Arc<Budget>,
     book: Book,
+    keys: Arc<dyn KeySource>,
 }
 
 /// A request that is not accepted, with its body where that was read.
@@ -62,7 +63,14 @@ struct Turned {
 impl Ingress {
     pub fn new(settings: &Settings, ledger: Arc<dyn Ledger>, slots: Arc<Slots>, clock: Arc<dyn Clock>) -> Self {
         let budget = Budget::new(settings.in_flight_bytes_max);
-        Ingress { routes: ArcSwap::default(), ledger, slots, clock, budget, book: Book::new() }
+        let keys = Arc::new(verifier::NoKeys);
+        Ingress { routes: ArcSwap::default(), ledger, slots, clock, budget, book: Book::new(), keys }
+    }
+
+    /// Who fetches the keys that providers publish. Without it, sources that need one answer 503.
+    #[must_use]
+    pub fn with_keys(self, keys: Arc<dyn KeySource>) -> Self {
+        Ingress { keys, ..self }
     }
 
     /// From the next request on, these are the sources. Requests under way end by the old ones.
@@ -73,6 +81,12 @@ impl Ingress {
     /// Writes the rejection log until `stop`. For as long as nobody runs it, what is refused is counted alone.
     pub async fn keep_rejections(&self, stop: CancellationToken) {
         self.book.keep(Arc::clone(&self.ledger), stop).await;
+    }
+
+    /// What its scheme says of a request, with the provider's keys fetched where it takes them.
+    async fn verify(&self, inlet: &Inlet, request: Request<'_>) -> Result<Admission, Rejection> {
+        let judged = with_keys(self.keys.as_ref(), |key| inlet.source.judge(request, key)).await;
+        judged.map_err(Rejection::KeyUnreachable)?.map_err(Rejection::Refused)
     }
 
     async fn receive(
@@ -100,16 +114,27 @@ impl Ingress {
 
     async fn judge(&self, request: Request<'_>, inlet: &Inlet) -> Result<Answer, Rejection> {
         let is_post = *request.method == Method::POST;
-        let event = match inlet.source.admit(request) {
+        let event = match self.verify(inlet, request).await {
             Ok(Admission::Event(event)) if is_post => event,
+            Ok(Admission::Confirm(url)) if is_post => {
+                self.keys.confirm(&url).await.map_err(Rejection::NotConfirmed)?;
+                inlet.tally.challenge.increment(1);
+                return Ok(answer::confirmed());
+            }
             Ok(Admission::Challenge(challenge)) => {
                 inlet.tally.challenge.increment(1);
                 return Ok(verifier::challenge_answer(challenge));
             }
             // Other methods are only for a handshake.
-            Ok(Admission::Event(_)) => return Err(Rejection::MethodNotAllowed),
-            Err(_) if !is_post => return Err(Rejection::MethodNotAllowed),
-            Err(refusal) => return Err(Rejection::Refused(refusal)),
+            Ok(Admission::Event(_) | Admission::Confirm(_)) => return Err(Rejection::MethodNotAllowed),
+            Err(rejection) => match inlet.source.greet(request) {
+                Some(greeting) => {
+                    inlet.tally.challenge.increment(1);
+                    return Ok(verifier::challenge_answer(greeting));
+                }
+                None if is_post => return Err(rejection),
+                None => return Err(Rejection::MethodNotAllowed),
+            },
         };
         crash::point("I2");
         // After verification, so that nobody without the secret can use up what the provider may send.
@@ -125,12 +150,12 @@ impl Ingress {
             Accepted::New(event) => {
                 inlet.tally.accepted.increment(1);
                 inlet.tally.events.increment(1);
-                answer::accepted(event, false)
+                answer::accepted(event, false, inlet.source.receipt())
             }
             Accepted::Duplicate(event) => {
                 inlet.tally.duplicate.increment(1);
                 inlet.tally.suppressed.increment(1);
-                answer::accepted(event, true)
+                answer::accepted(event, true, inlet.source.receipt())
             }
             Accepted::KeyReused(event) => return Err(Rejection::KeyReused(event)),
         };
@@ -190,6 +215,9 @@ enum Rejection {
     RateLimited(Duration),
     Body(BodyFault),
     Refused(Refusal),
+    /// Nothing is known about the key, so nothing about the request.
+    KeyUnreachable(Unreachable),
+    NotConfirmed(Unreachable),
     KeyReused(crate::delivery::EventId),
     Ledger(LedgerError),
 }
@@ -208,6 +236,24 @@ impl Rejection {
             Rejection::Body(fault) => fault.problem(),
             Rejection::Refused(refusal) => {
                 Problem::new(StatusCode::UNAUTHORIZED, refusal.code.as_str(), refusal.detail)
+            }
+            Rejection::KeyUnreachable(why) => {
+                tracing::warn!(%why, "a provider's key cannot be had");
+                Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "unavailable",
+                    "the key that this request is verified with cannot be had now; send it again",
+                )
+                .retry_after(RETRY_AFTER)
+            }
+            Rejection::NotConfirmed(why) => {
+                tracing::warn!(%why, "a subscription was not confirmed");
+                Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "unavailable",
+                    "the subscription cannot be confirmed now; send it again",
+                )
+                .retry_after(RETRY_AFTER)
             }
             Rejection::KeyReused(first) => Problem::new(
                 StatusCode::CONFLICT,

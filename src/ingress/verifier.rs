@@ -1,24 +1,68 @@
 //! What ingress asks of a source's verification.
 
 use crate::http::Answer;
-use crate::verify::{Admission, ChallengeAnswer, Refusal, Request, Rotation, Source};
+use crate::verify::{
+    Admission, ChallengeAnswer, Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Request, Rotation, Source, Stop,
+    Unreachable,
+};
+use async_trait::async_trait;
 use http::{HeaderValue, header};
 use http_body_util::Full;
 
 /// A source's scheme with its secrets.
 pub trait Verifier: Send + Sync + 'static {
-    fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal>;
+    fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop>;
+
+    /// The answer to a handshake that carries no signature of ours, for a request that was refused.
+    fn greet(&self, _request: Request<'_>) -> Option<ChallengeAnswer> {
+        None
+    }
+
+    /// What the provider wants to read in the answer to an event.
+    fn receipt(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 impl Verifier for Source {
-    fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
-        Source::admit(self, request)
+    fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
+        Source::judge(self, request, key)
+    }
+
+    fn greet(&self, request: Request<'_>) -> Option<ChallengeAnswer> {
+        Source::greet(self, request)
+    }
+
+    fn receipt(&self) -> Option<&'static str> {
+        Source::receipt(self)
+    }
+}
+
+/// For an ingress that was given no source of keys.
+pub(super) struct NoKeys;
+
+#[async_trait]
+impl KeySource for NoKeys {
+    async fn fetch(&self, _: &KeyQuery) -> Result<Option<Fetched>, Unreachable> {
+        Err(Unreachable("no source of keys".to_owned()))
+    }
+
+    async fn confirm(&self, _: &KeyUrl) -> Result<(), Unreachable> {
+        Err(Unreachable("no source of keys".to_owned()))
     }
 }
 
 impl Verifier for Rotation {
-    fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
-        Rotation::admit(self, request)
+    fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
+        Rotation::judge(self, request, key)
+    }
+
+    fn greet(&self, request: Request<'_>) -> Option<ChallengeAnswer> {
+        self.at(request.received_at)?.greet(request)
+    }
+
+    fn receipt(&self) -> Option<&'static str> {
+        self.whole().receipt()
     }
 }
 

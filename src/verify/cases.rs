@@ -1,5 +1,6 @@
 //! Cases with an expected verdict, and running them: for our own tests and for `hookgate verify --cases`.
 
+use super::builtin::ParamKind;
 use super::refusal::RefusalCode;
 use super::schemes;
 use super::source::Request;
@@ -88,6 +89,9 @@ pub struct Params {
     pub encoding: Option<String>,
     pub prefix: Option<String>,
     pub secret_encoding: Option<String>,
+    /// What a built-in scheme's own `params` say.
+    #[serde(flatten)]
+    pub own: BTreeMap<String, serde_json::Value>,
 }
 
 /// What a case came to, or was to come to.
@@ -178,8 +182,16 @@ fn verdict(case: &Case) -> Result<CaseVerdict, String> {
     })
 }
 
+/// The case's parameters. A list that it does not name is empty.
+fn params_of(scheme: &SchemeSpec, params: &Params) -> BTreeMap<String, serde_json::Value> {
+    let lists = schemes::params(scheme).filter(|param| param.kind == ParamKind::List);
+    let mut all: BTreeMap<_, _> = lists.map(|param| (param.name.to_owned(), serde_json::json!([]))).collect();
+    all.extend(params.own.clone());
+    all
+}
+
 /// A source for the case: its built-in scheme, or a custom one after its parameters.
-fn spec(case: &Case) -> Result<SourceSpec, String> {
+pub(super) fn spec(case: &Case) -> Result<SourceSpec, String> {
     let params = &case.params;
     let verify = match case.scheme.as_str() {
         "generic-hmac" => format!("hmac-{}", params.hash.as_deref().unwrap_or("sha256")),
@@ -190,7 +202,8 @@ fn spec(case: &Case) -> Result<SourceSpec, String> {
             // A scheme without a timestamp takes no tolerance.
             let timed = scheme.expanded().iter().any(|alternative| alternative.time.is_some());
             let tolerance = case.tolerance_s.filter(|_| timed);
-            return Ok(SourceSpec { scheme: case.scheme.clone(), tolerance, ..SourceSpec::default() });
+            let params = params_of(&scheme, params);
+            return Ok(SourceSpec { scheme: case.scheme.clone(), tolerance, params, ..SourceSpec::default() });
         }
     };
     let header = params.header.as_deref().ok_or("`params.header` is missing")?;

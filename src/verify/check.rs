@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 
 /// More signatures than this in one request are not looked at.
-const SIGNATURES_MAX: usize = 64;
+pub(super) const SIGNATURES_MAX: usize = 64;
 /// A longer event id is no id.
-const ID_BYTES_MAX: usize = 512;
+pub(super) const ID_BYTES_MAX: usize = 512;
 
 /// A way in which a source's requests may be signed, with the secrets that are for it.
 pub(super) struct Alternative {

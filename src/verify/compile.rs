@@ -1,7 +1,10 @@
 //! From what was written to what it means: every mistake of a source in one go, each with its field, the rule and a
 //! remedy.
 
+mod code;
 mod fields;
+
+pub(in crate::verify) use code::Make;
 
 use super::check::Group;
 use super::key::{Algorithm, Key, KeyForm};
@@ -48,9 +51,22 @@ impl SourceSpec {
             Some(text) => compiler.locator("dedup", text).map_or(DedupRule::Never, DedupRule::At),
         };
         let dedup_window = compiler.dedup_window(self.dedup_window.as_deref());
-        compiler.check_secrets(&secrets);
-        let groups =
-            scheme.map(|scheme| compiler.groups(&scheme, self.tolerance, &dedup, &secrets)).unwrap_or_default();
+        let entry = match scheme.as_ref().and_then(code::named) {
+            Some(named) => compiler.found("verify", named).map(Some),
+            None => Some(None),
+        };
+        compiler.check_secrets(&secrets, entry.flatten().is_some_and(|entry| entry.publishes_keys));
+        let (mut groups, mut code) = (Vec::new(), None);
+        match (&scheme, entry) {
+            (Some(scheme), Some(Some(entry))) => code = compiler.code(self, (scheme, entry), &dedup, &secrets),
+            (Some(scheme), Some(None)) => {
+                if !self.params.is_empty() {
+                    compiler.problem("params", "has no effect, the scheme has no settings of its own: remove it");
+                }
+                groups = compiler.groups(scheme, self.tolerance, &dedup, &secrets);
+            }
+            (None, _) | (_, None) => {}
+        }
         if !compiler.problems.is_empty() {
             return Err(compiler.problems);
         }
@@ -60,6 +76,8 @@ impl SourceSpec {
             .filter_map(|at| if let Locator::Header(name) = at { Some(name.clone()) } else { None })
             .collect();
         own_headers.dedup();
+        let coded = entry.flatten().map(|entry| entry.headers).unwrap_or_default();
+        own_headers.extend(coded.iter().copied().map(HeaderName::from_static));
         if alternatives().any(|a| !a.covers_body && a.algorithm != Algorithm::Equal) {
             compiler.warnings.push("signed: the signature does not cover the body".to_owned());
         }
@@ -69,8 +87,10 @@ impl SourceSpec {
             scheme: self.scheme.clone(),
             pointers: compiler.pointers,
             warnings: compiler.warnings,
-            key_is_covered: alternatives().all(|alternative| alternative.covers_key),
+            key_is_covered: alternatives().all(|alternative| alternative.covers_key)
+                && code.as_ref().is_none_or(|(_, covered)| *covered),
             groups,
+            code: code.map(|(code, _)| code),
             own_headers,
             dedup,
             dedup_window,
@@ -159,8 +179,8 @@ impl Compiler {
         DEDUP_WINDOW
     }
 
-    fn check_secrets(&mut self, secrets: &[Secret]) {
-        if secrets.is_empty() {
+    fn check_secrets(&mut self, secrets: &[Secret], may_be_none: bool) {
+        if secrets.is_empty() && !may_be_none {
             self.problem("secrets", "without a secret nothing can be verified: name at least one");
         }
         if secrets.len() > SECRETS_MAX {

@@ -170,7 +170,7 @@ fn parameter<'r>(text: &'r [u8], name: &str) -> Place<'r> {
     place
 }
 
-fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.iter().any(|b| matches!(b, b'+' | b'%')) {
         return Cow::Borrowed(text);
     }

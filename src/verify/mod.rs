@@ -6,6 +6,7 @@
 //!
 //! Authoritative: the bytes as received. Event type, provider id and dedup key are only read from them, within bounds.
 
+mod builtin;
 pub mod cases;
 mod check;
 mod compile;
@@ -13,6 +14,7 @@ pub mod describe;
 mod event;
 mod headers;
 mod key;
+mod keys;
 mod locator;
 mod pointer;
 mod producer;
@@ -27,6 +29,7 @@ mod template;
 
 pub use compile::{SECRET_BYTES_GOOD, SpecProblem};
 pub use event::{Dedup, Event, Verified};
+pub use keys::{Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Stop, Unreachable, with_keys};
 pub use producer::{Grant, Publication};
 pub use refusal::{CheckStep, Refusal, RefusalCode};
 pub use rotation::{ExpiringSecret, Rotation};

@@ -3,6 +3,7 @@
 //! What an expired secret signs is refused as if the secret were not there. The time is the request's.
 
 use super::compile::SpecProblem;
+use super::keys::{KeyAtHand, Stop};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::source::{Admission, Request, Source, Step};
 use super::spec::SourceSpec;
@@ -68,7 +69,8 @@ impl SourceSpec {
         for until in ends {
             let lives = |expires: &Option<Timestamp>| expires.is_none_or(|at| began.is_none_or(|began| at > began));
             let live: Vec<usize> = (0..secrets.len()).filter(|number| lives(&expiries[*number])).collect();
-            let source = if live.is_empty() {
+            // A scheme whose provider publishes its keys may have none from the start.
+            let source = if live.is_empty() && !secrets.is_empty() {
                 None
             } else {
                 let mut source =
@@ -94,12 +96,17 @@ impl Rotation {
         self.spans.iter().find(|span| span.until.is_none_or(|until| now < until))?.source.as_ref()
     }
 
-    /// Verifies a request with the secrets that have not expired when it arrives.
+    /// Verifies a request with the secrets that have not expired when it arrives. No key is fetched for it.
     pub fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
+        self.judge(request, KeyAtHand::NotAsked).map_err(Stop::offline)
+    }
+
+    /// The same for who can fetch a key.
+    pub fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         match self.at(request.received_at) {
-            Some(source) => source.admit(request),
+            Some(source) => source.judge(request, key),
             // What else is wrong with it goes first, as ever.
-            None => self.whole.admit(request).and(Err(none_left())),
+            None => self.whole.judge(request, key).and(Err(none_left().into())),
         }
     }
 

@@ -42,6 +42,9 @@ impl Source {
     /// The headers that make this source accept the request, the signature's first. Where the scheme has a list of
     /// signatures, every secret makes one; else the first does.
     pub fn sign(&self, request: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError> {
+        if let Some(code) = &self.code {
+            return code.check.sign(request);
+        }
         let mut last = SignError::NoSigningKey;
         for alternative in self.alternatives() {
             match self.sign_as(alternative, request) {

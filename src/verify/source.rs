@@ -1,9 +1,11 @@
 //! A source: requests in, verified events out.
 
+use super::builtin::Coded;
 use super::check::{Alternative, Group, Passed, is_readable};
 use super::event::{Dedup, Event, Verified};
 use super::headers::end_to_end;
 use super::key::Algorithm;
+use super::keys::{KeyAtHand, KeyUrl, Stop};
 use super::locator::{Facts, Locator, Place};
 use super::pointer::Pointer;
 use super::producer::{dedup_digest, truncated};
@@ -39,6 +41,8 @@ pub enum Admission {
     Event(Verified<Event>),
     /// A handshake: to be answered, not to be kept.
     Challenge(ChallengeAnswer),
+    /// A handshake that is confirmed by calling this URL once: to be answered when that was done, not to be kept.
+    Confirm(KeyUrl),
 }
 
 /// The answer to a handshake.
@@ -66,12 +70,34 @@ pub(super) enum DedupRule {
     Never,
 }
 
+/// The first half of SHA-256 over the signed content, given that over the body.
+type ContentDigest<'e> = dyn Fn(&[u8; 16]) -> [u8; 16] + 'e;
+
+/// What the check read of a request that becomes an event.
+pub(super) struct Read<'e> {
+    pub(super) event_type: Option<Cow<'e, str>>,
+    pub(super) id: Option<Cow<'e, str>>,
+    /// `None`: nothing is signed.
+    pub(super) content: Option<&'e ContentDigest<'e>>,
+}
+
+/// What there is to tell about a request that passed.
+pub(super) struct Told {
+    /// `None`: the key is the provider's.
+    pub(super) secret: Option<usize>,
+    pub(super) secrets: usize,
+    pub(super) skew_seconds: Option<i64>,
+    pub(super) id: Option<String>,
+}
+
 /// A compiled scheme with its secrets: made by [`SourceSpec::compile`](super::SourceSpec::compile).
 pub struct Source {
     pub(super) tenant: Name,
     pub(super) name: Name,
     pub(super) scheme: String,
+    /// Empty where the scheme is code.
     pub(super) groups: Vec<Group>,
+    pub(super) code: Option<Coded>,
     pub(super) pointers: Vec<Pointer>,
     pub(super) own_headers: Vec<HeaderName>,
     pub(super) dedup: DedupRule,
@@ -111,7 +137,19 @@ impl Source {
     /// Whether the signature covers the URL, so that the public one has to be known.
     pub fn signs_url(&self) -> bool {
         let url = |piece: &Piece| matches!(piece, Piece::Url | Piece::UrlWithoutQuery | Piece::Path | Piece::Query);
-        self.alternatives().any(|alternative| alternative.signed.iter().any(url))
+        let coded = self.code.as_ref().is_some_and(|code| code.check.signs_url());
+        coded || self.alternatives().any(|alternative| alternative.signed.iter().any(url))
+    }
+
+    /// What a provider wants to read in the answer to an event.
+    pub fn receipt(&self) -> Option<&'static str> {
+        self.code.as_ref().and_then(|code| code.check.receipt())
+    }
+
+    /// The answer to a handshake that carries no signature of ours, for a request that was refused.
+    pub fn greet(&self, request: Request<'_>) -> Option<ChallengeAnswer> {
+        let code = self.code.as_ref()?;
+        code.check.greet(&Facts::new(request, &self.pointers))
     }
 
     /// Numbers its secrets as they are among all of the source's.
@@ -127,23 +165,41 @@ impl Source {
         self.groups.iter().flat_map(|group| &group.alternatives)
     }
 
-    /// Verifies a request: an event, a handshake's answer, or why not.
+    /// Verifies a request: an event, a handshake's answer, or why not. No key is fetched for it.
     pub fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
+        self.judge(request, KeyAtHand::NotAsked).map_err(Stop::offline)
+    }
+
+    /// The same for who can fetch a key: where one is needed, the query says which.
+    pub fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         let facts = Facts::new(request, &self.pointers);
+        if let Some(code) = &self.code {
+            return code.judge(self, &facts, key);
+        }
         let (alternative, passed) = self.check(&facts)?;
         if let Some(answer) = alternative.challenges.iter().find_map(|c| answer(c, &facts)) {
             return Ok(Admission::Challenge(answer));
         }
-        Ok(Admission::Event(Verified::attest(self.event(alternative, &passed, &facts))))
+        let content = |body_digest: &[u8; 16]| signed_digest(alternative, &passed, &facts, body_digest);
+        // A token signs nothing, and who holds it can write anything.
+        let signs = alternative.algorithm != Algorithm::Equal;
+        let read = Read {
+            event_type: alternative.event_type.iter().find_map(|at| facts.text_at(at)),
+            id: passed.id.clone(),
+            content: signs.then_some(&content),
+        };
+        Ok(Admission::Event(Verified::attest(self.event(read, &facts))))
     }
 
     /// The same check, step by step: those that passed, and the one that did not.
     pub fn explain(&self, request: Request<'_>) -> Vec<Step> {
         let facts = Facts::new(request, &self.pointers);
-        let checked = self.check(&facts);
-        let secrets = self.alternatives().flat_map(|a| &a.keys).map(|(number, _)| number + 1).max().unwrap_or(0);
+        let checked = match &self.code {
+            Some(code) => code.told(&facts),
+            None => self.check(&facts).map(|(_, passed)| self.told(&passed)),
+        };
         let (passed, refusal) = match &checked {
-            Ok((_, passed)) => (Some(passed), None),
+            Ok(passed) => (Some(passed), None),
             Err(refusal) => (None, Some(refusal)),
         };
         let skew = passed.map_or_else(|| refusal.and_then(|r| r.skew_seconds), |passed| passed.skew_seconds);
@@ -159,11 +215,12 @@ impl Source {
                 (CheckStep::Timestamp, Some(skew), _) => time_found(request.received_at, skew),
                 (CheckStep::Timestamp, None, _) => "the scheme signs no timestamp".to_owned(),
                 (CheckStep::Decoding, ..) => "at least one signature decodes".to_owned(),
-                (CheckStep::Match, _, Some(passed)) => {
-                    format!("secret {} of {secrets} made a signature of these bytes", passed.secret + 1)
+                (CheckStep::Match, _, Some(Told { secret: Some(number), secrets, .. })) => {
+                    format!("secret {} of {secrets} made a signature of these bytes", number + 1)
                 }
+                (CheckStep::Match, _, Some(_)) => "the provider's key made a signature of these bytes".to_owned(),
                 (CheckStep::Match, _, None) => "a secret made a signature of these bytes".to_owned(),
-                (CheckStep::Id, _, Some(Passed { id: Some(id), .. })) => format!("the event's id is {id}"),
+                (CheckStep::Id, _, Some(Told { id: Some(id), .. })) => format!("the event's id is {id}"),
                 (CheckStep::Id, ..) => "the request names no event id".to_owned(),
             };
             steps.push(Step { name, ok: true, detail });
@@ -188,6 +245,12 @@ impl Source {
         self.groups.iter().find(|group| group.when.is_empty() || group.when.iter().any(is_there))
     }
 
+    fn told(&self, passed: &Passed<'_>) -> Told {
+        let secrets = self.alternatives().flat_map(|a| &a.keys).map(|(number, _)| number + 1).max().unwrap_or(0);
+        let id = passed.id.as_ref().map(|id| id.clone().into_owned());
+        Told { secret: Some(passed.secret), secrets, skew_seconds: passed.skew_seconds, id }
+    }
+
     /// The first group whose headers are there is the one: a request cannot fall back to another. Within it the
     /// alternatives stand side by side, and the refusal that came furthest is told.
     fn check<'r>(&'r self, facts: &Facts<'r>) -> Result<(&'r Alternative, Passed<'r>), Refusal> {
@@ -206,11 +269,11 @@ impl Source {
         Err(furthest.unwrap_or_else(|| Refusal::missing("the source has no secret")))
     }
 
-    fn event(&self, alternative: &Alternative, passed: &Passed<'_>, facts: &Facts<'_>) -> Event {
+    pub(super) fn event(&self, read: Read<'_>, facts: &Facts<'_>) -> Event {
         let request = facts.request;
         let body_digest = truncated(sha2::Sha256::digest(request.body).into());
-        let event_type = alternative.event_type.iter().find_map(|at| facts.text_at(at));
-        let event_type = event_type.filter(|text| is_readable(text, EVENT_TYPE_BYTES_MAX));
+        let dedup = self.dedup(&read, facts, &body_digest);
+        let event_type = read.event_type.filter(|text| is_readable(text, EVENT_TYPE_BYTES_MAX));
         let content_type = request.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         Event {
             event_type: event_type.map(Cow::into_owned).unwrap_or_default(),
@@ -218,8 +281,8 @@ impl Source {
             headers: end_to_end(request.headers, &self.own_headers),
             body: request.body.clone(),
             key: None,
-            provider_id: passed.id.as_ref().map(|id| id.clone().into_owned()),
-            dedup: self.dedup(alternative, passed, facts, &body_digest),
+            provider_id: read.id.map(Cow::into_owned),
+            dedup,
             body_digest,
             received_at: request.received_at,
             deliver_at: None,
@@ -229,18 +292,12 @@ impl Source {
     }
 
     /// The key, and beside it the signed content where somebody else could have chosen the key.
-    fn dedup(
-        &self,
-        alternative: &Alternative,
-        passed: &Passed<'_>,
-        facts: &Facts<'_>,
-        body_digest: &[u8; 16],
-    ) -> Option<Dedup> {
+    fn dedup(&self, read: &Read<'_>, facts: &Facts<'_>, body_digest: &[u8; 16]) -> Option<Dedup> {
         let at;
         let key = match &self.dedup {
             DedupRule::Never => return None,
             DedupRule::Body => Some((&b"body"[..], &body_digest[..])),
-            DedupRule::Scheme => passed.id.as_ref().map(|id| (&b"id"[..], id.as_bytes())),
+            DedupRule::Scheme => read.id.as_ref().map(|id| (&b"id"[..], id.as_bytes())),
             DedupRule::At(locator) => {
                 at = facts.text_at(locator);
                 at.as_ref().map(|id| (&b"id"[..], id.as_bytes()))
@@ -250,16 +307,14 @@ impl Source {
             let (tenant, source) = (self.tenant.as_str(), self.name.as_str());
             dedup_digest(tenant, source, &[kind, value])
         };
-        let content = || digest(b"content", &signed_digest(alternative, passed, facts, body_digest));
-        // A token signs nothing, and who holds it can write anything.
-        let signs = alternative.algorithm != Algorithm::Equal;
+        let content = || read.content.map(|content| digest(b"content", &content(body_digest)));
         let window = self.dedup_window;
         match key {
             Some((kind, key)) => {
-                let content = (signs && !self.key_is_covered).then(content);
+                let content = if self.key_is_covered { None } else { content() };
                 Some(Dedup { digest: digest(kind, key), content, window })
             }
-            None => signs.then(|| Dedup { digest: content(), content: None, window }),
+            None => content().map(|digest| Dedup { digest, content: None, window }),
         }
     }
 }

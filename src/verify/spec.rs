@@ -17,6 +17,8 @@ pub struct SourceSpec {
     pub dedup: Option<String>,
     /// A duration such as `7d`, the default.
     pub dedup_window: Option<String>,
+    /// What a scheme that is code wants to know besides: texts and lists of texts.
+    pub params: BTreeMap<String, serde_json::Value>,
     /// For `scheme = "custom"` alone: in the file, these fields stand beside the ones above.
     pub custom: Option<SchemeSpec>,
 }

@@ -12,13 +12,13 @@ use tokio_rustls::TlsAcceptor;
 
 const NAME: &str = "receiver.example";
 
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    root: CertificateDer<'static>,
+pub(crate) struct Authority {
+    pub(crate) issuer: Issuer<'static, KeyPair>,
+    pub(crate) root: CertificateDer<'static>,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -28,12 +28,30 @@ impl Authority {
     }
 
     /// An acceptor with a certificate of this authority.
-    fn acceptor(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> TlsAcceptor {
         let mut params = CertificateParams::new(names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap();
         change(&mut params);
         let key = KeyPair::generate().unwrap();
         let leaf = params.signed_by(&key, &self.issuer).unwrap().der().clone();
         acceptor(leaf, &key)
+    }
+}
+
+impl Authority {
+    /// An authority that this one vouches for, and its certificate in PEM.
+    pub(crate) fn below(&self, name: &str) -> (Authority, String) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (Authority { issuer: Issuer::new(params, key), root: certificate.der().clone() }, certificate.pem())
+    }
+
+    /// A certificate of this authority for an elliptic key, in PEM.
+    pub(crate) fn elliptic_pem(&self, names: &[&str]) -> Vec<u8> {
+        let params = CertificateParams::new(names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap();
+        params.signed_by(&KeyPair::generate().unwrap(), &self.issuer).unwrap().pem().into_bytes()
     }
 }
 

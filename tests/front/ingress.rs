@@ -9,7 +9,7 @@ use hookgate::http::{Limits, serve};
 use hookgate::ingress::{Ingress, Inlet, Routes, Settings, Verifier};
 use hookgate::ledger::{EndpointCaps, EndpointKey, LedgerError, Slots, SourceKey, TenantKey};
 use hookgate::secret::Secret;
-use hookgate::verify::{Admission, ChallengeAnswer, CheckStep, Refusal, RefusalCode, Request};
+use hookgate::verify::{Admission, ChallengeAnswer, CheckStep, KeyAtHand, Refusal, RefusalCode, Request, Stop};
 use hookgate::verify::{Grant, Publication, SignRequest, Source, SourceSpec};
 use http::{HeaderValue, Method, StatusCode};
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub fn name(text: &str) -> Name {
 struct Obedient;
 
 impl Verifier for Obedient {
-    fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
+    fn judge(&self, request: Request<'_>, _: KeyAtHand<'_>) -> Result<Admission, Stop> {
         let header = |name: &str| request.headers.get(name).map(|v| v.to_str().unwrap().to_owned());
         if let Some(url) = header("x-expect-url") {
             assert_eq!(request.url, url);
@@ -39,7 +39,7 @@ impl Verifier for Obedient {
         if let Some(word) = header("x-refuse") {
             let code = RefusalCode::ALL.into_iter().find(|code| code.as_str() == word).unwrap();
             let detail = "told to".to_owned();
-            return Err(Refusal { code, step: CheckStep::Presence, detail, skew_seconds: None });
+            return Err(Refusal { code, step: CheckStep::Presence, detail, skew_seconds: None }.into());
         }
         if header("x-challenge").is_some() || (*request.method == Method::GET && request.url.contains("challenge=")) {
             let content_type = HeaderValue::from_static("text/plain");

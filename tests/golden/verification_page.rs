@@ -61,7 +61,7 @@ fn admit(source: &Source, (headers, body): &(HeaderMap, Bytes), now: i64) -> Res
     let request = Request { method: &Method::POST, url: "https://a.test/in/acme/parcels", headers, body, received_at };
     match source.admit(request) {
         Ok(Admission::Event(event)) => Ok(event.into_inner()),
-        Ok(Admission::Challenge(_)) => panic!("a challenge"),
+        Ok(Admission::Challenge(_) | Admission::Confirm(_)) => panic!("a challenge"),
         Err(refusal) => Err(refusal.code),
     }
 }
@@ -69,7 +69,7 @@ fn admit(source: &Source, (headers, body): &(HeaderMap, Bytes), now: i64) -> Res
 #[test]
 fn the_request_verifies_by_the_scheme_that_is_described() {
     let sources = sources();
-    assert_eq!(sources.keys().collect::<Vec<_>>(), ["github", "parcels", "shop"]);
+    assert_eq!(sources.keys().collect::<Vec<_>>(), ["github", "parcels", "shop", "topics"]);
     let parcels = &sources["parcels"];
     let now: i64 = quoted_after("this request is valid at").split(' ').next().unwrap().parse().unwrap();
     let sent = request();
@@ -113,7 +113,8 @@ fn rows(heading: &str) -> Vec<Vec<&'static str>> {
 fn the_table_has_every_scheme_with_its_window() {
     let rows = rows("## Built-in schemes");
     let listed: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
-    assert_eq!(listed, schemes::names().collect::<Vec<_>>());
+    let is_data = |name: &&str| !schemes::builtin(name).unwrap().verify.unwrap_or_default().starts_with("builtin:");
+    assert_eq!(listed, schemes::names().filter(is_data).collect::<Vec<_>>());
     for row in rows {
         let scheme = schemes::builtin(row[0].trim_matches('`')).unwrap();
         let window = scheme.time.map_or("none".to_owned(), |time| format!("{} s", time.tolerance));
@@ -124,6 +125,34 @@ fn the_table_has_every_scheme_with_its_window() {
         }
         assert_eq!(row[4], if signs_id(row[0].trim_matches('`')) { "yes" } else { "no" }, "{}", row[0]);
     }
+}
+
+#[test]
+fn the_table_of_code_has_every_scheme_with_its_window_and_settings() {
+    let rows = rows("## Schemes that are code");
+    let listed: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
+    let is_code = |name: &&str| schemes::builtin(name).unwrap().verify.unwrap_or_default().starts_with("builtin:");
+    assert_eq!(listed, schemes::names().filter(is_code).collect::<Vec<_>>());
+    for row in rows {
+        let name = row[0].trim_matches('`');
+        let window = schemes::builtin(name).unwrap().time.map_or(0, |time| time.tolerance);
+        let told = if window == 0 { "none".to_owned() } else { format!("{window} s") };
+        assert!(row[2].starts_with(&told), "{name}");
+        let settings = schemes::settings(name);
+        assert!(settings.iter().all(|setting| row[4].contains(&format!("`{setting}`"))), "{name}");
+        assert_eq!(row[4].is_empty(), settings.is_empty(), "{name}");
+        assert_eq!(row[3].starts_with("none"), schemes::publishes_keys(name) && name != "rfc9421", "{name}");
+    }
+    let published: Vec<&str> =
+        self::rows("## Keys that providers publish").iter().map(|row| row[0].trim_matches('`')).collect();
+    let ours = schemes::names().filter(|name| schemes::publishes_keys(name) || *name == "plaid");
+    assert_eq!(published, {
+        let mut ours: Vec<&str> = ours.collect();
+        ours.sort_by_key(|name| {
+            ["aws-sns", "paypal", "plaid", "truelayer", "rfc9421"].iter().position(|known| known == name)
+        });
+        ours
+    });
 }
 
 #[test]

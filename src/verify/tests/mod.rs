@@ -1,6 +1,7 @@
 //! The room as a whole: sources compiled from what a tenant writes, requests signed and admitted.
 
 mod admission;
+mod code;
 mod dedup;
 mod problems;
 mod properties;

@@ -1,0 +1,199 @@
+//! Schemes that data cannot describe: each is a file of code behind [`Builtin`], named by its scheme's
+//! `verify = "builtin:<name>"`. Id and type are still read by the data, where they stand in plain sight.
+
+mod admit;
+mod adyen_item;
+mod aws_sns;
+mod braintree;
+mod certificate;
+mod contentful;
+mod dropbox_sign;
+mod form;
+mod hook0;
+mod jws;
+mod mac;
+mod mandrill;
+mod messagebird_jwt;
+mod messagebird_legacy;
+mod paypal;
+mod plaid;
+mod plivo_v3;
+mod public;
+mod read;
+mod rfc9421;
+mod time;
+mod truelayer;
+mod twilio;
+mod vonage;
+
+pub(in crate::verify) use admit::Coded;
+pub(in crate::verify) use mac::Macs;
+
+use super::compile::Make;
+use super::keys::{Fetched, KeyAtHand, KeyQuery, KeyUrl, Stop};
+use super::locator::{Facts, Locator};
+use super::refusal::{CheckStep, Refusal, RefusalCode};
+use super::sign::{SignError, SignRequest};
+use super::source::ChallengeAnswer;
+
+/// The names that stand behind `builtin:`.
+const TABLE: [(&str, Entry); 16] = [
+    ("adyen-item", adyen_item::ENTRY),
+    ("aws-sns", aws_sns::ENTRY),
+    ("braintree", braintree::ENTRY),
+    ("contentful", contentful::ENTRY),
+    ("dropbox-sign", dropbox_sign::ENTRY),
+    ("hook0", hook0::ENTRY),
+    ("mandrill", mandrill::ENTRY),
+    ("messagebird-jwt", messagebird_jwt::ENTRY),
+    ("messagebird-legacy", messagebird_legacy::ENTRY),
+    ("paypal", paypal::ENTRY),
+    ("plaid", plaid::ENTRY),
+    ("plivo-v3", plivo_v3::ENTRY),
+    ("rfc9421", rfc9421::ENTRY),
+    ("truelayer", truelayer::ENTRY),
+    ("twilio", twilio::ENTRY),
+    ("vonage", vonage::ENTRY),
+];
+
+pub(in crate::verify) const PREFIX: &str = "builtin:";
+
+pub(in crate::verify) fn entry(name: &str) -> Option<&'static Entry> {
+    const { &TABLE }.iter().find(|(known, _)| *known == name).map(|(_, entry)| entry)
+}
+
+/// What the compiler has to know of a built-in before it makes one.
+pub(in crate::verify) struct Entry {
+    /// What a source says besides, in `params`.
+    pub(in crate::verify) params: &'static [Param],
+    /// Whether a source may do without secrets, because the provider publishes its keys.
+    pub(in crate::verify) publishes_keys: bool,
+    /// Headers that carry signatures: not handed on with the event.
+    pub(in crate::verify) headers: &'static [&'static str],
+    pub(in crate::verify) build: fn(&mut Make<'_>) -> Option<Box<dyn Builtin>>,
+}
+
+/// A setting of one built-in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::verify) struct Param {
+    pub(in crate::verify) name: &'static str,
+    pub(in crate::verify) kind: ParamKind,
+    /// Completes "write e.g. …" in a message.
+    pub(in crate::verify) example: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::verify) enum ParamKind {
+    Text,
+    OptionalText,
+    /// Has to be written, also when it is empty.
+    List,
+}
+
+/// The code of one scheme, with a source's secrets and settings.
+pub(in crate::verify) trait Builtin: Send + Sync {
+    /// Checks a request, in the order that every scheme has: presence, structure, time, decoding, match.
+    fn check(&self, facts: &Facts<'_>, key: KeyAtHand<'_>) -> Result<Proof, Stop>;
+
+    /// Whether the signature covers what stands at a place, so that nobody who saw a request can change it.
+    fn covers(&self, at: &Locator) -> bool;
+
+    fn body(&self) -> BodyCover;
+
+    fn signs_url(&self) -> bool {
+        false
+    }
+
+    /// The headers that sign a request, the signature's first.
+    fn sign(&self, request: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError>;
+
+    /// The answer to a handshake that carries no signature of ours. It keeps nothing and opens nothing.
+    fn greet(&self, _facts: &Facts<'_>) -> Option<ChallengeAnswer> {
+        None
+    }
+
+    /// What a provider wants to read in the answer to an event.
+    fn receipt(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// How much of the body is signed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::verify) enum BodyCover {
+    /// Every byte.
+    Bytes,
+    /// What the provider puts in it, not how it is written.
+    Meaning,
+    Not,
+}
+
+/// What is known of a request that passed.
+pub(in crate::verify) struct Proof {
+    /// The number of the secret that matched, from 0. `None`: the key is the provider's.
+    pub(in crate::verify) secret: Option<usize>,
+    pub(in crate::verify) skew_seconds: Option<i64>,
+    /// What tells the signed content from any other.
+    pub(in crate::verify) content: [u8; 16],
+    /// Read by the code where the data cannot; both are signed.
+    pub(in crate::verify) id: Option<String>,
+    pub(in crate::verify) event_type: Option<String>,
+    pub(in crate::verify) reply: Option<Reply>,
+}
+
+/// What a signed request that is no event asks for.
+pub(in crate::verify) enum Reply {
+    /// To be called once, then answered with 200.
+    Confirm(KeyUrl),
+}
+
+impl Proof {
+    pub(in crate::verify) fn new(secret: Option<usize>, signed: &[&[u8]]) -> Proof {
+        Proof { secret, skew_seconds: None, content: read::content(signed), id: None, event_type: None, reply: None }
+    }
+}
+
+/// The key that a request needs, or the query for it.
+fn key_of<'k>(key: KeyAtHand<'k>, query: impl FnOnce() -> KeyQuery) -> Result<&'k Fetched, Stop> {
+    match key {
+        KeyAtHand::NotAsked => Err(query().into()),
+        KeyAtHand::Absent => Err(unknown_key("the provider has no such key").into()),
+        KeyAtHand::Fetched(fetched) => Ok(fetched),
+    }
+}
+
+fn unknown_key(detail: &str) -> Refusal {
+    Refusal::new(RefusalCode::UnknownKey, CheckStep::Match, detail)
+}
+
+fn untrusted_url() -> Refusal {
+    let detail = "a URL in the request is not one of the provider's: nothing is called";
+    Refusal::new(RefusalCode::UntrustedKeyUrl, CheckStep::Structure, detail)
+}
+
+/// The certificates among a source's secrets, as keys of each kind. They are the operator's word: neither their names
+/// nor their dates are looked at.
+fn given_certificates<const N: usize>(make: &mut Make<'_>, kinds: [public::Kind; N]) -> [Vec<public::PublicKey>; N] {
+    let mut keys = kinds.map(|_| Vec::new());
+    let mut bad = Vec::new();
+    for (number, secret) in make.secrets().iter().enumerate() {
+        let certificate = certificate::Certificate::from_pem(secret.expose());
+        for (keys, kind) in keys.iter_mut().zip(kinds) {
+            match certificate.as_ref().and_then(|certificate| certificate.key(kind).ok()) {
+                Some(key) => keys.push(key),
+                None => bad.push(number),
+            }
+        }
+    }
+    bad.dedup();
+    for number in bad {
+        let message = "is no certificate with an RSA key in PEM: give one, or no secret at all to have it fetched";
+        make.problem(&format!("secrets[{number}]"), message);
+    }
+    keys
+}
+
+/// Which of the keys made the signature.
+fn verified_by(keys: &[public::PublicKey], message: &[u8], signature: &[u8]) -> Option<usize> {
+    keys.iter().position(|key| key.verifies(message, signature))
+}

@@ -1,0 +1,354 @@
+//! HTTP Message Signatures: the request lists which of its parts are signed, the source which have to be.
+
+mod structured;
+
+use super::public::{KeySet, Kind, PublicKey};
+use super::read::{base64, differs, header, malformed, mismatch, undecodable};
+use super::time::{Told, Window};
+use super::{BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof, key_of, unknown_key};
+use crate::verify::compile::Make;
+use crate::verify::key::{Algorithm, Encoding, KeyForm};
+use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
+use crate::verify::locator::{Facts, Locator, url_path, url_query};
+use crate::verify::refusal::{CheckStep, Refusal, RefusalCode};
+use crate::verify::sign::{SignError, SignRequest};
+use crate::verify::source::Request;
+use ::base64::Engine as _;
+use ::base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use sha2::{Digest as _, Sha256, Sha512};
+use structured::{Component, Input};
+
+const INPUT: &str = "signature-input";
+const SIGNATURE: &str = "signature";
+const DIGEST: &str = "content-digest";
+/// What a source has to name for its signatures to mean something.
+const REQUIRED_EXAMPLE: &str = "[\"@method\", \"@target-uri\", \"content-digest\"]";
+
+pub(super) const ENTRY: Entry = Entry {
+    params: &[
+        Param { name: "alg", kind: ParamKind::Text, example: "\"ed25519\"" },
+        Param { name: "keyid", kind: ParamKind::OptionalText, example: "\"key-1\"" },
+        Param { name: "required_components", kind: ParamKind::List, example: REQUIRED_EXAMPLE },
+        Param { name: "jwks_url", kind: ParamKind::OptionalText, example: "\"https://partner.example/jwks\"" },
+    ],
+    publishes_keys: true,
+    headers: &[SIGNATURE, INPUT],
+    build,
+};
+
+/// The algorithms of RFC 9421, with the names that key sets have for them.
+const KINDS: [(&str, Kind, &str); 5] = [
+    ("ecdsa-p256-sha256", Kind::EcdsaP256, "ES256"),
+    ("ecdsa-p384-sha384", Kind::EcdsaP384, "ES384"),
+    ("ed25519", Kind::Ed25519, "EdDSA"),
+    ("rsa-pss-sha512", Kind::RsaPssSha512, "PS512"),
+    ("rsa-v1_5-sha256", Kind::RsaSha256, "RS256"),
+];
+const HMAC: &str = "hmac-sha256";
+
+struct MessageSignatures {
+    alg: String,
+    keyid: Option<String>,
+    keys: Keys,
+    required: Vec<Component>,
+    window: Window,
+}
+
+enum Keys {
+    Shared(Macs),
+    Public(Kind, Vec<PublicKey>),
+    Published(Kind, &'static str, KeyUrl),
+}
+
+fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
+    let mut required = Vec::new();
+    for (i, text) in make.list("required_components").iter().enumerate() {
+        match Component::parse_bare(text) {
+            Some(component) => required.push(component),
+            None => {
+                let message = format!("`{text}` is no component: write a header's name in lower case, or e.g. @method");
+                make.problem(&format!("params.required_components[{i}]"), message);
+            }
+        }
+    }
+    if !required.iter().any(|component| component.name == DIGEST) {
+        make.warn(format!("params.required_components: without {DIGEST} the body need not be signed: name it"));
+    }
+    let alg = make.text("alg")?;
+    let keyid = make.text("keyid");
+    let keys = keys(make, &alg, keyid.as_deref())?;
+    Some(Box::new(MessageSignatures { alg, keyid, keys, required, window: Window(make.tolerance_millis()) }))
+}
+
+fn keys(make: &mut Make<'_>, alg: &str, keyid: Option<&str>) -> Option<Keys> {
+    let known = KINDS.into_iter().find(|(name, ..)| *name == alg);
+    let place = make.text("jwks_url");
+    if alg != HMAC && known.is_none() {
+        let names: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
+        make.problem("params.alg", format!("`{alg}` is not known: use {HMAC}, {}", names.join(", ")));
+        return None;
+    }
+    if let Some(place) = place {
+        let url = KeyUrl::configured(&place);
+        let mistake = match (known, &url) {
+            (None, _) => {
+                Some(("params.jwks_url", "holds no shared secrets: remove it, or use an algorithm with public keys"))
+            }
+            (_, None) => Some(("params.jwks_url", "is not a plain https URL: leave out port, user name and fragment")),
+            (..) if keyid.is_some() => Some(("params.keyid", "has no effect, the request names its key: remove it")),
+            (..) if !make.secrets().is_empty() => {
+                Some(("secrets", "have no effect beside `jwks_url`: remove one of the two"))
+            }
+            (Some(_), Some(_)) => None,
+        };
+        if let Some((field, message)) = mistake {
+            make.problem(field, message);
+        }
+        return known.zip(url).map(|((_, kind, name), url)| Keys::Published(kind, name, url));
+    }
+    if make.secrets().is_empty() {
+        make.problem("secrets", "without a key nothing can be verified: give one, or `jwks_url` in `params`");
+    }
+    if keyid.is_none() {
+        make.problem(
+            "params.keyid",
+            "is missing: write the name that the sender gives the key, e.g. keyid = \"key-1\"",
+        );
+    }
+    let Some((_, kind, _)) = known else {
+        return make.macs(Algorithm::HmacSha256, Encoding::Base64, KeyForm::Base64).map(Keys::Shared);
+    };
+    let mut all = Vec::new();
+    let mut bad = Vec::new();
+    for (number, secret) in make.secrets().iter().enumerate() {
+        let der = || PublicKey::from_der(kind, &STANDARD.decode(secret.expose().trim_ascii()).ok()?);
+        match PublicKey::from_pem(kind, secret.expose()).or_else(der) {
+            Some(key) => all.push(key),
+            None => bad.push(number),
+        }
+    }
+    for number in bad {
+        let message = format!("is no public key for {alg}: give it in PEM, or its DER in base64");
+        make.problem(&format!("secrets[{number}]"), message);
+    }
+    Some(Keys::Public(kind, all))
+}
+
+impl Builtin for MessageSignatures {
+    fn check(&self, facts: &Facts<'_>, key: KeyAtHand<'_>) -> Result<Proof, Stop> {
+        let request = facts.request;
+        let signatures = structured::members(header(request, SIGNATURE)?)?;
+        let inputs = structured::members(header(request, INPUT)?)?;
+        let mut chosen = None;
+        for (label, raw) in inputs {
+            let input = Input::parse(raw)?;
+            let is_ours = self.keyid.is_none() || input.keyid == self.keyid;
+            if is_ours && chosen.replace((label, input)).is_some() {
+                return Err(malformed("several signatures are by the source's key").into());
+            }
+        }
+        let Some((label, input)) = chosen else {
+            let detail = "no signature is by the source's key";
+            return Err(Refusal::new(RefusalCode::UnknownKey, CheckStep::Structure, detail).into());
+        };
+        let signature = signatures.into_iter().find(|(name, _)| *name == label).map(|(_, value)| value);
+        let signature = signature.ok_or_else(|| malformed("the two headers name different signatures"))?;
+        let signature = signature.strip_prefix(':').and_then(|text| text.strip_suffix(':'));
+        let signature = signature.ok_or_else(|| malformed("the signature is no sequence of bytes"))?;
+        if input.alg.as_ref().is_some_and(|alg| *alg != self.alg) {
+            let detail = format!("the signature's algorithm is not {}", self.alg);
+            return Err(Refusal::new(RefusalCode::UnsupportedAlgorithm, CheckStep::Structure, detail).into());
+        }
+        if let Some(missing) = self.required.iter().find(|needed| !input.components.contains(needed)) {
+            let detail = format!("the signature does not cover {}", missing.name);
+            return Err(Refusal::new(RefusalCode::InsufficientCoverage, CheckStep::Structure, detail).into());
+        }
+        let base = base(request, &input)?;
+        let skew = self.skew(request, &input)?;
+        let refused = |refusal: Refusal| Refusal { skew_seconds: skew, ..refusal };
+        let secret = self.verified(&input, key, (base.as_bytes(), signature)).map_err(|stop| match stop {
+            Stop::Refused(refusal) => Stop::Refused(refused(refusal)),
+            needs @ Stop::NeedsKey(_) => needs,
+        })?;
+        if input.components.iter().any(|component| component.name == DIGEST) {
+            let told = header(request, DIGEST)?;
+            if !is_digest(told, request.body).map_err(refused)? {
+                return Err(refused(differs("the body")).into());
+            }
+        }
+        Ok(Proof { skew_seconds: skew, ..Proof::new(secret, &[base.as_bytes()]) })
+    }
+
+    fn covers(&self, at: &Locator) -> bool {
+        let needs = |name: &str| self.required.iter().any(|component| component.name == name);
+        match at {
+            Locator::Header(name) => needs(name.as_str()),
+            Locator::Query(_) => needs("@target-uri") || needs("@query"),
+            Locator::Form(_) | Locator::Json(..) => needs(DIGEST),
+            Locator::Sig(_) => false,
+        }
+    }
+
+    fn body(&self) -> BodyCover {
+        if self.covers(&Locator::Form(String::new())) { BodyCover::Bytes } else { BodyCover::Not }
+    }
+
+    fn signs_url(&self) -> bool {
+        let of_url = ["@target-uri", "@authority", "@scheme", "@path", "@query", "@request-target"];
+        self.required.iter().any(|component| of_url.contains(&component.name.as_str()))
+    }
+
+    fn sign(&self, sign: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError> {
+        let Keys::Shared(macs) = &self.keys else { return Err(SignError::NoSigningKey) };
+        let digest = format!("sha-256=:{}:", STANDARD.encode(Sha256::digest(sign.body)));
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            HeaderName::from_static(DIGEST),
+            HeaderValue::try_from(&digest).map_err(|_| SignError::NoSigningKey)?,
+        );
+        let (method, body) = (Method::POST, Bytes::new());
+        let (url, received_at) = (sign.url, sign.timestamp);
+        let request = Request { method: &method, url, headers: &headers, body: &body, received_at };
+        let mut components = self.required.clone();
+        if !components.iter().any(|component| component.name == DIGEST) {
+            components.extend(Component::parse_bare(DIGEST));
+        }
+        let listed: Vec<String> = components.iter().map(|component| component.written.clone()).collect();
+        let keyid = self.keyid.as_deref().map(|id| format!(";keyid={}", structured::quoted(id))).unwrap_or_default();
+        let raw = format!("({});created={}{keyid}", listed.join(" "), sign.timestamp.as_seconds());
+        let unread = |refusal: Refusal| SignError::UnknownValue(refusal.detail);
+        let input = Input::parse(&raw).map_err(unread)?;
+        let signature = macs.sign(&[base(request, &input).map_err(unread)?.as_bytes()])?;
+        Ok(vec![
+            (SIGNATURE.to_owned(), format!("sig=:{signature}:")),
+            (INPUT.to_owned(), format!("sig={raw}")),
+            (DIGEST.to_owned(), digest),
+        ])
+    }
+}
+
+impl MessageSignatures {
+    /// Where a window is set, the time of signing has to be told: all parameters are signed.
+    fn skew(&self, request: Request<'_>, input: &Input<'_>) -> Result<Option<i64>, Refusal> {
+        let now = request.received_at;
+        if let Some(expires) = input.expires {
+            Window(Some(0)).not_after(now, expires, "the signature's end")?;
+        }
+        match input.created {
+            Some(created) => {
+                let at = (created.saturating_mul(1_000), Told::Seconds);
+                self.window.holds(now, at, "the signature").map(Some)
+            }
+            None if self.window == Window(None) => Ok(None),
+            None => {
+                let detail = "the signature does not say when it was made";
+                Err(Refusal::new(RefusalCode::InsufficientCoverage, CheckStep::Structure, detail))
+            }
+        }
+    }
+
+    /// The number of the secret that verifies; none for a published key.
+    fn verified(
+        &self,
+        input: &Input<'_>,
+        key: KeyAtHand<'_>,
+        (base, text): (&[u8], &str),
+    ) -> Result<Option<usize>, Stop> {
+        let kind = match &self.keys {
+            Keys::Shared(macs) => {
+                let candidate = macs.decode(text)?;
+                return Ok(Some(macs.prove(&[base], &[candidate])?));
+            }
+            Keys::Public(kind, _) | Keys::Published(kind, ..) => *kind,
+        };
+        let signature = base64(text)?;
+        kind.fits(&signature)?;
+        let secret = match &self.keys {
+            Keys::Public(_, keys) => super::verified_by(keys, base, &signature).map(Some),
+            Keys::Published(kind, name, url) => {
+                let query = || KeyQuery::get(url.clone());
+                let kid = input.keyid.as_deref().ok_or_else(|| unknown_key("the signature does not name its key"))?;
+                let fetched = key_of(key, query)?;
+                let set =
+                    KeySet::read(&fetched.bytes).ok_or_else(|| unknown_key("what stands at jwks_url is no key set"))?;
+                match set.named(kid).and_then(|key| key.public_key(*kind, name)) {
+                    None if fetched.may_be_outdated() => return Err(query().again().into()),
+                    None => return Err(unknown_key("the key set has not the signature's key").into()),
+                    Some(key) => key.verifies(base, &signature).then_some(None),
+                }
+            }
+            Keys::Shared(_) => None,
+        };
+        Ok(secret.ok_or_else(mismatch)?)
+    }
+}
+
+/// What is signed (RFC 9421, section 2.5): a line for each component, and the parameters as they were received.
+fn base(request: Request<'_>, input: &Input<'_>) -> Result<String, Refusal> {
+    let mut base = String::new();
+    for component in &input.components {
+        let value = value(request, component)?;
+        base.push_str(&format!("{}: {value}\n", component.written));
+    }
+    base.push_str(&format!("\"@signature-params\": {}", input.raw));
+    Ok(base)
+}
+
+fn value(request: Request<'_>, component: &Component) -> Result<String, Refusal> {
+    let url = request.url;
+    let query = || format!("?{}", url_query(url));
+    let path = || Some(url_path(url)).filter(|path| !path.is_empty()).unwrap_or("/").to_owned();
+    let bare = || url.split('#').next().unwrap_or(url);
+    Ok(match component.name.as_str() {
+        "@method" => request.method.as_str().to_owned(),
+        "@target-uri" => bare().to_owned(),
+        "@scheme" => url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).unwrap_or_default(),
+        "@authority" => authority(url),
+        "@request-target" if bare().contains('?') => path() + &query(),
+        "@path" | "@request-target" => path(),
+        "@query" => query(),
+        name if name.starts_with('@') => return Err(malformed("a component is not known")),
+        name => field(request.headers, name)?,
+    })
+}
+
+/// The host in lower case, with its port where that is not the scheme's own.
+fn authority(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = authority.rsplit('@').next().unwrap_or_default().to_ascii_lowercase();
+    let own = if scheme.eq_ignore_ascii_case("http") { ":80" } else { ":443" };
+    authority.strip_suffix(own).unwrap_or(&authority).to_owned()
+}
+
+/// All lines of a header, trimmed and joined.
+fn field(headers: &HeaderMap, name: &str) -> Result<String, Refusal> {
+    let mut lines = Vec::new();
+    for value in headers.get_all(name) {
+        let text = std::str::from_utf8(value.as_bytes()).ok().filter(|text| !text.contains(['\r', '\n']));
+        lines.push(text.ok_or_else(|| malformed(format!("header {name} is not text")))?.trim());
+    }
+    if lines.is_empty() {
+        return Err(Refusal::missing(format!("header {name}, which is signed, is absent")));
+    }
+    Ok(lines.join(", "))
+}
+
+/// Whether every digest of a known kind is the body's, and there is one (RFC 9530).
+fn is_digest(told: &str, body: &[u8]) -> Result<bool, Refusal> {
+    let mut all = true;
+    let mut known = 0;
+    for (name, value) in structured::members(told)? {
+        let expected = match name {
+            "sha-256" => Sha256::digest(body).to_vec(),
+            "sha-512" => Sha512::digest(body).to_vec(),
+            _ => continue,
+        };
+        let text = value.strip_prefix(':').and_then(|text| text.strip_suffix(':'));
+        known += 1;
+        all &= base64(text.ok_or_else(undecodable)?)? == expected;
+    }
+    Ok(all && known > 0)
+}

@@ -1,0 +1,128 @@
+//! HMAC-SHA1 over the URL and the form, sorted; a body that is no form is bound by its hash in the URL.
+
+use super::form::{Pair, is_form, pairs, single};
+use super::read::{differs, header, malformed, mismatch, sha256_hex};
+use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use crate::verify::compile::Make;
+use crate::verify::key::{Algorithm, Encoding, KeyForm};
+use crate::verify::keys::{KeyAtHand, Stop};
+use crate::verify::locator::{Facts, Locator, url_query};
+use crate::verify::refusal::Refusal;
+use crate::verify::sign::{SignError, SignRequest};
+use crate::verify::source::Request;
+use std::collections::BTreeSet;
+
+const SIGNATURE: &str = "x-twilio-signature";
+const BODY_HASH: &str = "bodySHA256";
+
+pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[SIGNATURE], build };
+
+struct Twilio {
+    macs: Macs,
+}
+
+fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
+    let macs = make.macs(Algorithm::HmacSha1, Encoding::Base64, KeyForm::Text)?;
+    Some(Box::new(Twilio { macs }))
+}
+
+impl Builtin for Twilio {
+    fn check(&self, facts: &Facts<'_>, _: KeyAtHand<'_>) -> Result<Proof, Stop> {
+        let request = facts.request;
+        let text = header(request, SIGNATURE)?;
+        let query = pairs(url_query(request.url).as_bytes())?;
+        let signed = signed_form(request, &query)?;
+        let candidate = [self.macs.decode(text)?];
+        // The provider leaves out or adds the port as it likes. Both are tried, whichever matches.
+        let [first, second] =
+            port_variants(request.url).map(|url| (self.macs.made(&[url.as_bytes(), &signed], &candidate), url));
+        let (((Some(secret), url), _) | (_, (Some(secret), url))) = (first, second) else {
+            return Err(mismatch().into());
+        };
+        if !is_form(request)
+            && let Some(hash) = single(&query, BODY_HASH)
+            && hash != sha256_hex(request.body).as_bytes()
+        {
+            return Err(differs("the body").into());
+        }
+        Ok(Proof::new(Some(secret), &[url.as_bytes(), &signed]))
+    }
+
+    /// Of the form only the joined text is signed: a border between name and value may be moved.
+    fn covers(&self, at: &Locator) -> bool {
+        matches!(at, Locator::Query(_))
+    }
+
+    fn body(&self) -> BodyCover {
+        BodyCover::Meaning
+    }
+
+    fn signs_url(&self) -> bool {
+        true
+    }
+
+    fn sign(&self, request: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError> {
+        let hash = sha256_hex(request.body);
+        let form = match pairs(request.body) {
+            // What has this parameter is no form: that is how the provider says it.
+            _ if url_query(request.url).contains(&format!("{BODY_HASH}={hash}")) => Vec::new(),
+            Ok(form) => joined(&form),
+            Err(_) => return Err(SignError::UnknownValue("the form".to_owned())),
+        };
+        let signature = self.macs.sign(&[request.url.as_bytes(), &form])?;
+        Ok(vec![(SIGNATURE.to_owned(), signature)])
+    }
+}
+
+/// What is signed behind the URL.
+fn signed_form(request: Request<'_>, query: &[Pair<'_>]) -> Result<Vec<u8>, Refusal> {
+    if is_form(request) {
+        return Ok(joined(&pairs(request.body)?));
+    }
+    if !request.body.is_empty() && single(query, BODY_HASH).is_none() {
+        return Err(malformed(format!("the body is no form, and the URL has no `{BODY_HASH}`")));
+    }
+    Ok(Vec::new())
+}
+
+/// Each distinct value behind its name, both sorted as bytes.
+fn joined(form: &[Pair<'_>]) -> Vec<u8> {
+    let sorted: BTreeSet<(&[u8], &[u8])> = form.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect();
+    sorted.into_iter().flat_map(|(name, value)| [name, value]).collect::<Vec<_>>().concat()
+}
+
+/// The URL without a port, and with one.
+fn port_variants(url: &str) -> [String; 2] {
+    let Some((scheme, rest)) = url.split_once("://") else { return [url.to_owned(), url.to_owned()] };
+    let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host_at = authority.rfind('@').map_or(0, |at| at + 1);
+    let bracket = authority.rfind(']').unwrap_or(host_at);
+    match authority[bracket..].rfind(':') {
+        Some(colon) => [format!("{scheme}://{}{tail}", &authority[..bracket + colon]), url.to_owned()],
+        None => {
+            let port = if scheme == "http" { 80 } else { 443 };
+            [url.to_owned(), format!("{scheme}://{authority}:{port}{tail}")]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_comes_and_goes() {
+        for (url, without, with) in [
+            ("https://h.test/a?b=1:2", "https://h.test/a?b=1:2", "https://h.test:443/a?b=1:2"),
+            ("http://h.test", "http://h.test", "http://h.test:80"),
+            ("https://h.test:8443/a", "https://h.test/a", "https://h.test:8443/a"),
+            ("https://u:p@h.test/a", "https://u:p@h.test/a", "https://u:p@h.test:443/a"),
+            ("https://[::1]/a", "https://[::1]/a", "https://[::1]:443/a"),
+            ("https://[::1]:9/a", "https://[::1]/a", "https://[::1]:9/a"),
+            ("", "", ""),
+            ("/in/a", "/in/a", "/in/a"),
+        ] {
+            assert_eq!(port_variants(url), [without, with], "{url}");
+        }
+    }
+}
