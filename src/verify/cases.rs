@@ -1,5 +1,6 @@
 //! Cases with an expected verdict, and running them: for our own tests and for `hookgate verify --cases`.
 
+use super::compile::TOLERANCE_SECONDS_MAX;
 use super::refusal::RefusalCode;
 use super::schemes;
 use super::source::Request;
@@ -187,10 +188,18 @@ fn spec(case: &Case) -> Result<SourceSpec, String> {
         "generic-token" => "equal".to_owned(),
         name => {
             let scheme = schemes::builtin(name).ok_or_else(|| format!("unknown scheme `{name}`"))?;
-            // A scheme without a timestamp takes no tolerance.
+            // A scheme without a timestamp takes no tolerance; one of more than a week is no window.
             let timed = scheme.expanded().iter().any(|alternative| alternative.time.is_some());
-            let tolerance = case.tolerance_s.filter(|_| timed);
-            return Ok(SourceSpec { scheme: case.scheme.clone(), tolerance, ..SourceSpec::default() });
+            return Ok(match case.tolerance_s.filter(|seconds| *seconds <= TOLERANCE_SECONDS_MAX) {
+                Some(_) | None if !timed => SourceSpec { scheme: case.scheme.clone(), ..SourceSpec::default() },
+                Some(seconds) => {
+                    SourceSpec { scheme: case.scheme.clone(), tolerance: Some(seconds), ..SourceSpec::default() }
+                }
+                None => {
+                    let custom = Some(scheme.without_window());
+                    SourceSpec { scheme: schemes::CUSTOM.to_owned(), custom, ..SourceSpec::default() }
+                }
+            });
         }
     };
     let header = params.header.as_deref().ok_or("`params.header` is missing")?;

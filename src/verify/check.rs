@@ -1,12 +1,13 @@
 //! The check of one request against one alternative of a scheme. The order of the steps is part of the contract: it
 //! decides which word a refusal carries.
 
+use super::challenge::{Challenge, is_token};
 use super::key::{Algorithm, Candidates, Encoding, Key, candidate};
 use super::locator::{Facts, Locator, Place};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::template::{self, Piece, Values};
 use crate::clock::Timestamp;
-use http::{HeaderName, Method, StatusCode};
+use http::HeaderName;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
@@ -23,6 +24,8 @@ pub(super) struct Alternative {
     pub(super) sig: Sig,
     pub(super) vars: Vec<Var>,
     pub(super) signed: Vec<Piece>,
+    /// The items of the signature header, for signing.
+    pub(super) emit: Option<Vec<Vec<Piece>>>,
     pub(super) time: Option<Time>,
     pub(super) require: Vec<(Locator, Vec<u8>)>,
     /// Where the event's id may stand.
@@ -30,6 +33,8 @@ pub(super) struct Alternative {
     pub(super) id_is_word: bool,
     pub(super) event_type: Vec<Locator>,
     pub(super) challenges: Vec<Challenge>,
+    /// A challenge makes the secret's code of a token for anybody who asks.
+    pub(super) signs_tokens: bool,
     pub(super) covers_body: bool,
     /// Whether the signature covers every place that the dedup key may come from.
     pub(super) covers_key: bool,
@@ -63,14 +68,6 @@ pub(super) struct Time {
     pub(super) var: usize,
     pub(super) unit: Unit,
     pub(super) tolerance_millis: i64,
-}
-
-pub(super) struct Challenge {
-    pub(super) method: Method,
-    pub(super) matches: Vec<(Locator, String)>,
-    pub(super) status: StatusCode,
-    pub(super) content_type: http::HeaderValue,
-    pub(super) body: Vec<Piece>,
 }
 
 /// Alternatives that look at the same request: those whose header conditions are the same.
@@ -126,7 +123,8 @@ impl Alternative {
         for (locator, literal) in &self.require {
             match facts.at(locator) {
                 Place::Absent => return Err(Refusal::missing(format!("{locator} is absent or empty"))),
-                Place::Repeated => wrong = Some(format!("{locator} is there more than once")),
+                Place::Repeated => wrong = Some(repeated(locator)),
+                Place::Unreadable => wrong = Some(unreadable(locator)),
                 Place::Value(value) if *value != **literal => {
                     wrong = Some(format!("{locator} does not hold what the scheme requires"));
                 }
@@ -134,18 +132,25 @@ impl Alternative {
             }
         }
         let mut texts = SmallVec::new();
-        let mut repeated = false;
+        let mut nothing = true;
+        let mut no_json = None;
         for locator in &self.sig.at {
             match facts.at(locator) {
                 Place::Absent => {}
                 Place::Repeated => {
-                    repeated = true;
-                    wrong = Some(format!("{locator} is there more than once"));
+                    nothing = false;
+                    wrong = Some(repeated(locator));
                 }
-                Place::Value(value) => texts.push(value),
+                Place::Unreadable => no_json = Some(unreadable(locator)),
+                Place::Value(value) => {
+                    nothing = false;
+                    texts.push(value);
+                }
             }
         }
-        if texts.is_empty() && !repeated {
+        if nothing && no_json.is_some() {
+            wrong = no_json;
+        } else if nothing {
             let places: Vec<String> = self.sig.at.iter().map(Locator::to_string).collect();
             return Err(Refusal::missing(format!("no signature: {} is absent or empty", places.join(" or "))));
         }
@@ -156,7 +161,8 @@ impl Alternative {
             match facts.at(&var.locator) {
                 Place::Absent if var.optional => {}
                 Place::Absent => return Err(Refusal::missing(format!("{} is absent or empty", var.locator))),
-                Place::Repeated => wrong = Some(format!("{} is there more than once", var.locator)),
+                Place::Repeated => wrong = Some(repeated(&var.locator)),
+                Place::Unreadable => wrong = Some(unreadable(&var.locator)),
                 Place::Value(found) => *value = Some(found),
             }
         }
@@ -298,18 +304,27 @@ impl Alternative {
             let detail = "no signature decodes to the right number of bytes in the scheme's encoding";
             return Err(Refusal::malformed(CheckStep::Decoding, detail));
         }
-        let parts = template::parts(&self.signed, facts.request, &values);
+        let render = |key| template::parts(&self.signed, facts.request, &values, key);
+        let parts = render(None);
         let mut matched = None;
         for (number, key) in &self.keys {
             // Every key is tried, so that the time tells nothing about which one it was.
-            let hit = key.matches(&parts, &candidates);
+            let hit = match key.inline() {
+                Some(text) => key.matches(&render(Some(text)), &candidates),
+                None => key.matches(&parts, &candidates),
+            };
             matched = matched.or(hit.then_some(*number));
         }
+        let for_anybody = self.signs_tokens && is_token(parts.iter().flat_map(|part| part.iter()));
         drop(parts);
         let Some(secret) = matched else {
             let detail = "none of the source's secrets made the signature of these bytes";
             return Err(Refusal::new(RefusalCode::SignatureMismatch, CheckStep::Match, detail));
         };
+        if for_anybody {
+            let detail = "the scheme's handshake makes such a signature for anybody who asks";
+            return Err(Refusal::malformed(CheckStep::Match, detail));
+        }
         let id = self.event_id(facts)?;
         Ok(Passed { secret, skew_seconds, values, id })
     }
@@ -331,6 +346,14 @@ impl Alternative {
         }
         Ok(None)
     }
+}
+
+fn repeated(locator: &Locator) -> String {
+    format!("{locator} is there more than once, or not the same everywhere")
+}
+
+fn unreadable(locator: &Locator) -> String {
+    format!("{locator} cannot be looked for: the body is not JSON")
 }
 
 /// The form of an id where a scheme wants a word.

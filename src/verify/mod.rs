@@ -7,6 +7,7 @@
 //! Authoritative: the bytes as received. Event type, provider id and dedup key are only read from them, within bounds.
 
 pub mod cases;
+mod challenge;
 mod check;
 mod compile;
 mod event;
@@ -29,7 +30,7 @@ pub use producer::{Grant, Publication};
 pub use refusal::{CheckStep, Refusal, RefusalCode};
 pub use sign::{SignError, SignRequest};
 pub use source::{Admission, ChallengeAnswer, Request, Source, Step};
-pub use spec::{ChallengeSpec, SchemeSpec, SigSpec, SourceSpec, TimeSpec};
+pub use spec::{ChallengeSpec, CheckSpec, SchemeSpec, SigSpec, SourceSpec, TimeSpec};
 
 #[cfg(test)]
 mod tests;

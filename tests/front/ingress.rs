@@ -46,6 +46,7 @@ impl Verifier for Obedient {
             return Ok(Admission::Challenge(ChallengeAnswer {
                 status: StatusCode::OK,
                 content_type,
+                headers: Vec::new(),
                 body: Bytes::from_static(b"echoed"),
             }));
         }

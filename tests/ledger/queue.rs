@@ -168,7 +168,10 @@ async fn a_lease_that_was_taken_over_settles_nothing() {
     assert_eq!(bench.settle(born.lease, delivered()).await, Settled::LeaseLost);
     let detail = bench.detail(born.lease.delivery).await;
     assert_eq!(detail.attempts.len(), 1);
-    assert_eq!((detail.attempts[0].id, detail.attempts[0].outcome.as_deref()), (born.lease.attempt(), Some("interrupted")));
+    assert_eq!(
+        (detail.attempts[0].id, detail.attempts[0].outcome.as_deref()),
+        (born.lease.attempt(), Some("interrupted"))
+    );
 }
 
 #[tokio::test]
