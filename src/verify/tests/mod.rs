@@ -1,7 +1,9 @@
 //! The room as a whole: sources compiled from what a tenant writes, requests signed and admitted.
 
 mod admission;
+mod catalogue;
 mod dedup;
+mod handshakes;
 mod problems;
 mod properties;
 
