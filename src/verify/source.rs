@@ -114,6 +114,11 @@ impl Source {
         self.alternatives().any(|alternative| template::flat(&alternative.signed).any(url))
     }
 
+    /// Whether the signature covers the place that the dedup key is read from, whichever alternative a request goes to.
+    pub fn signs_key(&self) -> bool {
+        self.key_is_covered
+    }
+
     pub(super) fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
         self.groups.iter().flat_map(|group| &group.alternatives)
     }
