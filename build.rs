@@ -17,8 +17,7 @@ fn main() -> io::Result<()> {
 
 /// Writes a table of name and text, in the order of names.
 fn schemes() -> io::Result<()> {
-    let variable = |name: &str| env::var(name).map_err(io::Error::other);
-    let directory = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("src/verify/schemes");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/verify/schemes");
     println!("cargo::rerun-if-changed={}", directory.display());
     let mut files = Vec::new();
     for entry in fs::read_dir(&directory)? {
@@ -34,5 +33,6 @@ fn schemes() -> io::Result<()> {
         writeln!(table, "    ({name:?}, include_str!({:?})),", path.display().to_string()).map_err(io::Error::other)?;
     }
     table.push_str("]\n");
-    fs::write(Path::new(&variable("OUT_DIR")?).join("schemes.rs"), table)
+    let out = env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("cargo says where files go"))?;
+    fs::write(Path::new(&out).join("schemes.rs"), table)
 }

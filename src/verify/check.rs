@@ -28,8 +28,8 @@ pub(super) struct Alternative {
     pub(super) emit: Option<Vec<Vec<Piece>>>,
     pub(super) time: Option<Time>,
     pub(super) require: Vec<(Locator, Vec<u8>)>,
-    /// Where the event's id may stand.
-    pub(super) id: Vec<Locator>,
+    /// Where the event's id may stand, and the variable that stands there too.
+    pub(super) id: Vec<(Locator, Option<usize>)>,
     pub(super) id_is_word: bool,
     pub(super) event_type: Vec<Locator>,
     pub(super) challenges: Vec<Challenge>,
@@ -42,8 +42,9 @@ pub(super) struct Alternative {
 
 pub(super) struct Sig {
     pub(super) at: Vec<Locator>,
-    pub(super) split: Option<char>,
-    pub(super) pair: Option<char>,
+    /// ASCII, as `pair` is.
+    pub(super) split: Option<u8>,
+    pub(super) pair: Option<u8>,
     pub(super) take: Vec<String>,
     pub(super) prefix: String,
     /// `None` for tokens, which are compared as they stand.
@@ -212,7 +213,7 @@ impl Alternative {
         let mut take = |item: &'x str| {
             let signature = match self.sig.pair {
                 None => item,
-                Some(pair) => match item.split_once(pair) {
+                Some(pair) => match split_once(item, pair) {
                     Some((key, value)) if self.sig.take.iter().any(|take| take == key) => value,
                     Some((key, "")) => return self.beside(key, None, values),
                     Some((key, value)) => return self.beside(key, Some(keep(value)), values),
@@ -232,7 +233,14 @@ impl Alternative {
             Ok(())
         };
         match self.sig.split {
-            Some(split) => text.split(split).map(|item| item.trim_matches(' ')).try_for_each(take),
+            Some(split) => {
+                let mut rest = text;
+                while let Some((item, after)) = split_once(rest, split) {
+                    take(item.trim_matches(' '))?;
+                    rest = after;
+                }
+                take(rest.trim_matches(' '))
+            }
             None => take(text),
         }
     }
@@ -325,13 +333,14 @@ impl Alternative {
             let detail = "the scheme's handshake makes such a signature for anybody who asks";
             return Err(Refusal::malformed(CheckStep::Match, detail));
         }
-        let id = self.event_id(facts)?;
+        let id = self.event_id(facts, &values)?;
         Ok(Passed { secret, skew_seconds, values, id })
     }
 
-    fn event_id<'r>(&self, facts: &Facts<'r>) -> Result<Option<Cow<'r, str>>, Refusal> {
-        for locator in &self.id {
-            let place = facts.at(locator);
+    fn event_id<'r>(&self, facts: &Facts<'r>, values: &Values<'r>) -> Result<Option<Cow<'r, str>>, Refusal> {
+        for (locator, var) in &self.id {
+            let known = var.and_then(|var| values.get(var)?.clone());
+            let place = known.map_or_else(|| facts.at(locator), Place::Value);
             if matches!(place, Place::Absent) {
                 continue;
             }
@@ -346,6 +355,12 @@ impl Alternative {
         }
         Ok(None)
     }
+}
+
+/// The texts around the first `at`, an ASCII character.
+fn split_once(text: &str, at: u8) -> Option<(&str, &str)> {
+    let index = memchr::memchr(at, text.as_bytes())?;
+    Some((&text[..index], &text[index + 1..]))
 }
 
 fn repeated(locator: &Locator) -> String {
@@ -363,5 +378,7 @@ pub(super) fn is_word(id: &str) -> bool {
 
 /// Short enough to keep, and nothing that could break a line or a terminal.
 pub(super) fn is_readable(text: &str, bytes_max: usize) -> bool {
-    !text.is_empty() && text.len() <= bytes_max && !text.chars().any(char::is_control)
+    // Most are ASCII, whose control characters are told by their bytes.
+    let plain = |b: u8| (b' '..0x7f).contains(&b);
+    !text.is_empty() && text.len() <= bytes_max && (text.bytes().all(plain) || !text.chars().any(char::is_control))
 }

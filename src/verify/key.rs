@@ -1,5 +1,6 @@
 //! Keys and signatures as bytes: strict decoding, keyed state made once, comparison in constant time.
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{self, Digest};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
@@ -20,7 +21,6 @@ use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
-use subtle::{Choice, ConstantTimeEq as _};
 use zeroize::Zeroizing;
 
 /// Secrets are configuration: their padding may be left out, as the common libraries allow.
@@ -219,7 +219,7 @@ fn base64(engine: &GeneralPurpose, text: &[u8], length_max: usize) -> Option<Can
 
 /// A signature that was presented, decoded.
 pub(super) type Candidate = SmallVec<[u8; 72]>;
-pub(super) type Candidates = SmallVec<[Candidate; 2]>;
+pub(super) type Candidates = SmallVec<[Candidate; 1]>;
 
 /// Decodes one presented signature.
 pub(super) fn candidate(algorithm: Algorithm, encoding: Option<Encoding>, text: &str) -> Option<Candidate> {
@@ -564,8 +564,7 @@ fn digested(algorithm: &'static digest::Algorithm, parts: &[Part<'_>]) -> Digest
 
 /// Whether one of the candidates is `made`. The comparison takes the same time wherever they differ.
 fn any(made: &[u8], candidates: &[Candidate]) -> bool {
-    let hit = |hit: Choice, candidate: &Candidate| hit | candidate.as_slice().ct_eq(made);
-    candidates.iter().fold(Choice::from(0), hit).into()
+    candidates.iter().fold(false, |hit, candidate| verify_slices_are_equal(candidate, made).is_ok() | hit)
 }
 
 /// The lower-case hexadecimal SHA-256 of `text`, for templates.

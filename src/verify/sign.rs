@@ -62,7 +62,7 @@ impl Source {
             .iter()
             .find_map(header)
             .ok_or_else(|| SignError::NotAHeader(sig.at.first().map(Locator::to_string).unwrap_or_default()))?;
-        let id_headers: Vec<&HeaderName> = alternative.id.iter().filter_map(header).collect();
+        let id_headers: Vec<&HeaderName> = alternative.id.iter().filter_map(|(at, _)| header(at)).collect();
         if alternative.id_is_word && !id_headers.is_empty() && !is_word(sign.id) {
             return Err(SignError::BadId(sign.id.to_owned()));
         }
@@ -112,7 +112,7 @@ impl Source {
         let mut items: Vec<String> = made
             .iter()
             .map(|signature| match (sig.pair, sig.take.first()) {
-                (Some(pair), Some(version)) => format!("{version}{pair}{}{}", sig.prefix, **signature),
+                (Some(pair), Some(version)) => format!("{version}{}{}{}", char::from(pair), sig.prefix, **signature),
                 (Some(_), None) | (None, _) => format!("{}{}", sig.prefix, **signature),
             })
             .collect();
@@ -121,12 +121,12 @@ impl Source {
         };
         let beside = alternative.vars.iter().zip(&values).filter_map(|(var, value)| match (&var.locator, value) {
             (Locator::Sig(key), Some(value)) => {
-                sig.pair.map(|pair| format!("{key}{pair}{}", String::from_utf8_lossy(value)))
+                sig.pair.map(|pair| format!("{key}{}{}", char::from(pair), String::from_utf8_lossy(value)))
             }
             _ => None,
         });
         let list: Vec<String> = beside.chain(items).collect();
-        Ok(finish(alternative, sign, at, list.join(split.encode_utf8(&mut [0; 4])), headers))
+        Ok(finish(alternative, sign, at, list.join(char::from(split).encode_utf8(&mut [0; 4])), headers))
     }
 }
 
@@ -152,7 +152,7 @@ fn emitted(
         }
     }
     let mut split = [0; 4];
-    texts.join(alternative.sig.split.map_or("", |split_at| split_at.encode_utf8(&mut split)))
+    texts.join(alternative.sig.split.map_or("", |byte| char::from(byte).encode_utf8(&mut split)))
 }
 
 /// Adds the signature's header and those that the scheme requires or reads id and type from.
@@ -169,7 +169,7 @@ fn finish(
         .require
         .iter()
         .filter_map(|(at, literal)| header(at).map(|name| (name, String::from_utf8_lossy(literal).into_owned())));
-    let id = alternative.id.first().and_then(header).map(|name| (name, sign.id.to_owned()));
+    let id = alternative.id.first().and_then(|(at, _)| header(at)).map(|name| (name, sign.id.to_owned()));
     let event_type = alternative.event_type.first().and_then(header).zip(sign.event_type.map(str::to_owned));
     for (name, value) in required.chain(id).chain(event_type) {
         if !all.iter().any(|(known, _)| known == name.as_str()) {

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 pub(super) type Values<'r> = SmallVec<[Option<Cow<'r, [u8]>>; 4]>;
 
 /// Slices that, one after the other, are the rendered text.
-pub(super) type Parts<'a> = SmallVec<[Part<'a>; 12]>;
+pub(super) type Parts<'a> = SmallVec<[Part<'a>; 8]>;
 
 /// What a template can make of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +128,8 @@ pub(super) fn parts<'a>(
             if !variables(group).any(absent) {
                 parts.extend(group.iter().filter_map(part));
             }
-        } else {
-            parts.extend(part(piece));
+        } else if let Some(part) = part(piece) {
+            parts.push(part);
         }
     }
     parts

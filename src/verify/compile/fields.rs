@@ -60,6 +60,8 @@ impl Compiler {
             DedupRule::Body => algorithm.is_token() || covers_body,
             DedupRule::Never => true,
         };
+        let var_at = |at: &Locator| vars.iter().position(|var| var.locator == *at);
+        let id = id.into_iter().map(|at| (at.clone(), var_at(&at))).collect();
         Some(Alternative {
             algorithm,
             keys: Vec::new(),
@@ -122,10 +124,9 @@ impl Compiler {
         })
     }
 
-    fn separator(&mut self, field: &str, text: Option<&str>) -> Option<char> {
-        let mut chars = text?.chars();
-        match (chars.next(), chars.next()) {
-            (Some(one), None) if one.is_ascii() => Some(one),
+    fn separator(&mut self, field: &str, text: Option<&str>) -> Option<u8> {
+        match text?.as_bytes() {
+            [one] => Some(*one),
             _ => {
                 self.problem(field, "has to be one ASCII character, such as `,`: spaces around items need no mention");
                 None

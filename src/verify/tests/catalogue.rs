@@ -24,9 +24,12 @@ fn pem(label: &str, der: &[u8]) -> Secret {
     Secret::new(format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der)))
 }
 
-/// A key pair for each public-key algorithm, as PKCS #8 and SPKI.
-fn key_pairs() -> &'static [(&'static str, Vec<u8>, Vec<u8>); 3] {
-    static PAIRS: OnceLock<[(&str, Vec<u8>, Vec<u8>); 3]> = OnceLock::new();
+/// An algorithm, and a key pair for it as PKCS #8 and SPKI.
+type KeyPairDer = (&'static str, Vec<u8>, Vec<u8>);
+
+/// A key pair for each public-key algorithm.
+fn key_pairs() -> &'static [KeyPairDer; 3] {
+    static PAIRS: OnceLock<[KeyPairDer; 3]> = OnceLock::new();
     PAIRS.get_or_init(|| {
         let ed25519 = aws_lc_rs::signature::Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
         let ecdsa = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
@@ -145,12 +148,10 @@ pub(super) fn entries() -> Vec<Entry> {
         );
         all.push(Entry::new(&format!("{verify} {key}"), custom(&text)));
     }
-    let emitted = format!(
-        "verify = \"hmac-sha256\"\nvars = {{ t = \"sig:t\", n = \"header?:X-N\" }}\nsigned = \"{{t}}.{{body}}\"\n\
-         sig = {{ at = [\"header:X-S\"], split = \";\", pair = \"=\", take = [\"s\"], encoding = \"hex\" }}\n\
-         emit = \"s={{sig}} ; t={{t}}\"\ntime = {{ var = \"t\", unit = \"s\", tolerance = 60 }}"
-    );
-    all.push(Entry::new("emit", custom(&emitted)));
+    let emitted = "verify = \"hmac-sha256\"\nvars = { t = \"sig:t\", n = \"header?:X-N\" }\nsigned = \"{t}.{body}\"\n\
+         sig = { at = [\"header:X-S\"], split = \";\", pair = \"=\", take = [\"s\"], encoding = \"hex\" }\n\
+         emit = \"s={sig} ; t={t}\"\ntime = { var = \"t\", unit = \"s\", tolerance = 60 }";
+    all.push(Entry::new("emit", custom(emitted)));
     all
 }
 

@@ -85,9 +85,8 @@ fn each_mistake_names_its_field() {
         ("challenge[0].body", challenge("body = \"{sig:a|hmac-hex}\"")),
         (
             "challenge[0].body",
-            format!(
-                "verify = \"equal\"\nsig = {{ at = [\"header:a\"] }}\n[[challenge]]\nbody = \"{{query:a|hmac-hex}}\""
-            ),
+            "verify = \"equal\"\nsig = { at = [\"header:a\"] }\n[[challenge]]\nbody = \"{query:a|hmac-hex}\""
+                .to_owned(),
         ),
         (
             "challenge[0].headers.Set-Cookie",
