@@ -63,8 +63,9 @@ fn chapters() -> Vec<Chapter> {
         Chapter {
             title: "A scheme of one's own",
             intro: "With `scheme = \"custom\"` the verification is described as data, beside the source's other keys. \
-                    A *locator* says where a value stands: `header:Name`, `query:name`, `json:/pointer` or `sig:key`. \
-                    A *template* is literal text with `{body}`, `{url}` and the like, and the variables, in braces.",
+                    A *locator* says where a value stands: `header:Name`, `query:name`, `form:name`, `json:/pointer` \
+                    (with `*` for every element of a list) or `sig:key`. A *template* is literal text with `{body}`, \
+                    `{url}` and the like, and the variables, in braces.",
             keys: custom(),
         },
         Chapter {
@@ -375,8 +376,21 @@ fn source() -> Vec<Key> {
 
 fn custom() -> Vec<Key> {
     vec![
-        key(source_key!("verify"), "algorithm", "none", "", "Such as `hmac-sha256`."),
-        key(source_key!("key"), "`text`, `base64`, `hex`, …", "text", "", "How the secret's text becomes a key."),
+        key(
+            source_key!("verify"),
+            "`hmac-sha1`, `hmac-sha256`, `hmac-sha384`, `hmac-sha512`, `hash-sha1`, `hash-sha256`, `ed25519`, \
+             `ecdsa-p256-sha256`, `rsa-sha256`, `rsa-sha1`, `equal`, `basic`",
+            "none",
+            "",
+            "How a request is verified; `equal` is a shared token, and `basic` HTTP's `user:password`.",
+        ),
+        key(
+            source_key!("key"),
+            "`text`, `text-nfkd`, `text-html`, `base64`, `hex`, `spki-base64`, `pem`",
+            "text",
+            "",
+            "How the secret's text becomes a key; the last two are public keys.",
+        ),
         key(
             source_key!("key_strip"),
             "text or list",
@@ -409,7 +423,7 @@ fn custom() -> Vec<Key> {
             "list of tables",
             "none",
             "",
-            "Verified requests that are handshakes, and their answers.",
+            "Requests that are handshakes, and their answers: see [Verification](verification.md#handshakes).",
         ),
         key(
             source_key!("alternatives"),
@@ -420,6 +434,13 @@ fn custom() -> Vec<Key> {
         ),
         key(source_key!("vars"), "table of locators", "{}", "", "Variables for templates, by name."),
         key(source_key!("signed"), "template", "`{body}`", "", "The bytes that are signed."),
+        key(
+            source_key!("emit"),
+            "template",
+            "as `sig` says",
+            "",
+            "How `hookgate sign` writes the signature header: `{sig}` and variables.",
+        ),
         key(source_key!("time.var"), "name of a variable", "required in `time`", "", "The signed time."),
         key(source_key!("time.unit"), "`s`, `ms`, `rfc3339`", "required in `time`", "", "How it is written."),
         key(

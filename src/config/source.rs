@@ -136,6 +136,7 @@ fn read_custom(walk: &mut Walk<'_>, s: &mut Section<'_>, scheme: Option<&At<Stri
         sig: s.table(walk, "sig").map(|sig| signature(walk, sig)),
         vars: s.map(walk, "vars").into_iter().collect(),
         signed: text(walk, s, "signed"),
+        emit: text(walk, s, "emit"),
         time: s.table(walk, "time").map(|time| timestamp(walk, time)),
         require: s.map(walk, "require").into_iter().collect(),
         id: texts(walk, s, "id"),

@@ -361,6 +361,7 @@ fn the_full_file_means_what_it_says() {
     assert_eq!((sig.prefix.as_deref(), sig.encoding.as_deref()), (Some("v1="), Some("hex")));
     assert_eq!(custom.vars["t"], "header:X-Partner-Time");
     assert_eq!(custom.signed.as_deref(), Some("{t}.{body}"));
+    assert_eq!(custom.emit.as_deref(), Some("t={t},v1={sig}"));
     let time = custom.time.unwrap();
     assert_eq!((time.var.as_str(), time.unit.as_str(), time.tolerance), ("t", "s", 300));
     assert_eq!(custom.require["header:X-Version"], "1");

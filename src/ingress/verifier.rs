@@ -70,6 +70,7 @@ pub(super) fn challenge_answer(challenge: ChallengeAnswer) -> Answer {
     let mut answer = Answer::new(Full::new(challenge.body));
     *answer.status_mut() = challenge.status;
     let headers = answer.headers_mut();
+    headers.extend(challenge.headers);
     headers.insert(header::CONTENT_TYPE, challenge.content_type);
     // It echoes what the caller sent: no browser is to make a page of it.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

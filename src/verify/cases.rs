@@ -1,6 +1,7 @@
 //! Cases with an expected verdict, and running them: for our own tests and for `hookgate verify --cases`.
 
 use super::builtin::ParamKind;
+use super::compile::TOLERANCE_SECONDS_MAX;
 use super::refusal::RefusalCode;
 use super::schemes;
 use super::source::Request;
@@ -199,11 +200,18 @@ pub(super) fn spec(case: &Case) -> Result<SourceSpec, String> {
         "generic-token" => "equal".to_owned(),
         name => {
             let scheme = schemes::builtin(name).ok_or_else(|| format!("unknown scheme `{name}`"))?;
-            // A scheme without a timestamp takes no tolerance.
+            // A scheme without a timestamp takes no tolerance; one of more than a week is no window.
             let timed = scheme.expanded().iter().any(|alternative| alternative.time.is_some());
-            let tolerance = case.tolerance_s.filter(|_| timed);
             let params = params_of(&scheme, params);
-            return Ok(SourceSpec { scheme: case.scheme.clone(), tolerance, params, ..SourceSpec::default() });
+            let named = SourceSpec { scheme: case.scheme.clone(), params, ..SourceSpec::default() };
+            return Ok(match case.tolerance_s.filter(|seconds| *seconds <= TOLERANCE_SECONDS_MAX) {
+                Some(_) | None if !timed => named,
+                Some(seconds) => SourceSpec { tolerance: Some(seconds), ..named },
+                None => {
+                    let custom = Some(scheme.without_window());
+                    SourceSpec { scheme: schemes::CUSTOM.to_owned(), custom, ..named }
+                }
+            });
         }
     };
     let header = params.header.as_deref().ok_or("`params.header` is missing")?;

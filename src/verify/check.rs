@@ -1,12 +1,13 @@
 //! The check of one request against one alternative of a scheme. The order of the steps is part of the contract: it
 //! decides which word a refusal carries.
 
+use super::challenge::{Challenge, is_token};
 use super::key::{Algorithm, Candidates, Encoding, Key, candidate};
 use super::locator::{Facts, Locator, Place};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::template::{self, Piece, Values};
 use crate::clock::Timestamp;
-use http::{HeaderName, Method, StatusCode};
+use http::HeaderName;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
@@ -23,13 +24,17 @@ pub(super) struct Alternative {
     pub(super) sig: Sig,
     pub(super) vars: Vec<Var>,
     pub(super) signed: Vec<Piece>,
+    /// The items of the signature header, for signing.
+    pub(super) emit: Option<Vec<Vec<Piece>>>,
     pub(super) time: Option<Time>,
     pub(super) require: Vec<(Locator, Vec<u8>)>,
-    /// Where the event's id may stand.
-    pub(super) id: Vec<Locator>,
+    /// Where the event's id may stand, and the variable that stands there too.
+    pub(super) id: Vec<(Locator, Option<usize>)>,
     pub(super) id_is_word: bool,
     pub(super) event_type: Vec<Locator>,
     pub(super) challenges: Vec<Challenge>,
+    /// A challenge makes the secret's code of a token for anybody who asks.
+    pub(super) signs_tokens: bool,
     pub(super) covers_body: bool,
     /// Whether the signature covers every place that the dedup key may come from.
     pub(super) covers_key: bool,
@@ -37,8 +42,9 @@ pub(super) struct Alternative {
 
 pub(super) struct Sig {
     pub(super) at: Vec<Locator>,
-    pub(super) split: Option<char>,
-    pub(super) pair: Option<char>,
+    /// ASCII, as `pair` is.
+    pub(super) split: Option<u8>,
+    pub(super) pair: Option<u8>,
     pub(super) take: Vec<String>,
     pub(super) prefix: String,
     /// `None` for tokens, which are compared as they stand.
@@ -63,14 +69,6 @@ pub(super) struct Time {
     pub(super) var: usize,
     pub(super) unit: Unit,
     pub(super) tolerance_millis: i64,
-}
-
-pub(super) struct Challenge {
-    pub(super) method: Method,
-    pub(super) matches: Vec<(Locator, String)>,
-    pub(super) status: StatusCode,
-    pub(super) content_type: http::HeaderValue,
-    pub(super) body: Vec<Piece>,
 }
 
 /// Alternatives that look at the same request: those whose header conditions are the same.
@@ -126,7 +124,8 @@ impl Alternative {
         for (locator, literal) in &self.require {
             match facts.at(locator) {
                 Place::Absent => return Err(Refusal::missing(format!("{locator} is absent or empty"))),
-                Place::Repeated => wrong = Some(format!("{locator} is there more than once")),
+                Place::Repeated => wrong = Some(repeated(locator)),
+                Place::Unreadable => wrong = Some(unreadable(locator)),
                 Place::Value(value) if *value != **literal => {
                     wrong = Some(format!("{locator} does not hold what the scheme requires"));
                 }
@@ -134,18 +133,25 @@ impl Alternative {
             }
         }
         let mut texts = SmallVec::new();
-        let mut repeated = false;
+        let mut nothing = true;
+        let mut no_json = None;
         for locator in &self.sig.at {
             match facts.at(locator) {
                 Place::Absent => {}
                 Place::Repeated => {
-                    repeated = true;
-                    wrong = Some(format!("{locator} is there more than once"));
+                    nothing = false;
+                    wrong = Some(repeated(locator));
                 }
-                Place::Value(value) => texts.push(value),
+                Place::Unreadable => no_json = Some(unreadable(locator)),
+                Place::Value(value) => {
+                    nothing = false;
+                    texts.push(value);
+                }
             }
         }
-        if texts.is_empty() && !repeated {
+        if nothing && no_json.is_some() {
+            wrong = no_json;
+        } else if nothing {
             let places: Vec<String> = self.sig.at.iter().map(Locator::to_string).collect();
             return Err(Refusal::missing(format!("no signature: {} is absent or empty", places.join(" or "))));
         }
@@ -156,7 +162,8 @@ impl Alternative {
             match facts.at(&var.locator) {
                 Place::Absent if var.optional => {}
                 Place::Absent => return Err(Refusal::missing(format!("{} is absent or empty", var.locator))),
-                Place::Repeated => wrong = Some(format!("{} is there more than once", var.locator)),
+                Place::Repeated => wrong = Some(repeated(&var.locator)),
+                Place::Unreadable => wrong = Some(unreadable(&var.locator)),
                 Place::Value(found) => *value = Some(found),
             }
         }
@@ -206,7 +213,7 @@ impl Alternative {
         let mut take = |item: &'x str| {
             let signature = match self.sig.pair {
                 None => item,
-                Some(pair) => match item.split_once(pair) {
+                Some(pair) => match split_once(item, pair) {
                     Some((key, value)) if self.sig.take.iter().any(|take| take == key) => value,
                     Some((key, "")) => return self.beside(key, None, values),
                     Some((key, value)) => return self.beside(key, Some(keep(value)), values),
@@ -226,7 +233,14 @@ impl Alternative {
             Ok(())
         };
         match self.sig.split {
-            Some(split) => text.split(split).map(|item| item.trim_matches(' ')).try_for_each(take),
+            Some(split) => {
+                let mut rest = text;
+                while let Some((item, after)) = split_once(rest, split) {
+                    take(item.trim_matches(' '))?;
+                    rest = after;
+                }
+                take(rest.trim_matches(' '))
+            }
             None => take(text),
         }
     }
@@ -298,25 +312,35 @@ impl Alternative {
             let detail = "no signature decodes to the right number of bytes in the scheme's encoding";
             return Err(Refusal::malformed(CheckStep::Decoding, detail));
         }
-        let parts = template::parts(&self.signed, facts.request, &values);
+        let render = |key| template::parts(&self.signed, facts.request, &values, key);
+        let parts = render(None);
         let mut matched = None;
         for (number, key) in &self.keys {
             // Every key is tried, so that the time tells nothing about which one it was.
-            let hit = key.matches(&parts, &candidates);
+            let hit = match key.inline() {
+                Some(text) => key.matches(&render(Some(text)), &candidates),
+                None => key.matches(&parts, &candidates),
+            };
             matched = matched.or(hit.then_some(*number));
         }
+        let for_anybody = self.signs_tokens && is_token(parts.iter().flat_map(|part| part.iter()));
         drop(parts);
         let Some(secret) = matched else {
             let detail = "none of the source's secrets made the signature of these bytes";
             return Err(Refusal::new(RefusalCode::SignatureMismatch, CheckStep::Match, detail));
         };
-        let id = self.event_id(facts)?;
+        if for_anybody {
+            let detail = "the scheme's handshake makes such a signature for anybody who asks";
+            return Err(Refusal::malformed(CheckStep::Match, detail));
+        }
+        let id = self.event_id(facts, &values)?;
         Ok(Passed { secret, skew_seconds, values, id })
     }
 
-    fn event_id<'r>(&self, facts: &Facts<'r>) -> Result<Option<Cow<'r, str>>, Refusal> {
-        for locator in &self.id {
-            let place = facts.at(locator);
+    fn event_id<'r>(&self, facts: &Facts<'r>, values: &Values<'r>) -> Result<Option<Cow<'r, str>>, Refusal> {
+        for (locator, var) in &self.id {
+            let known = var.and_then(|var| values.get(var)?.clone());
+            let place = known.map_or_else(|| facts.at(locator), Place::Value);
             if matches!(place, Place::Absent) {
                 continue;
             }
@@ -333,6 +357,20 @@ impl Alternative {
     }
 }
 
+/// The texts around the first `at`, an ASCII character.
+fn split_once(text: &str, at: u8) -> Option<(&str, &str)> {
+    let index = memchr::memchr(at, text.as_bytes())?;
+    Some((&text[..index], &text[index + 1..]))
+}
+
+fn repeated(locator: &Locator) -> String {
+    format!("{locator} is there more than once, or not the same everywhere")
+}
+
+fn unreadable(locator: &Locator) -> String {
+    format!("{locator} cannot be looked for: the body is not JSON")
+}
+
 /// The form of an id where a scheme wants a word.
 pub(super) fn is_word(id: &str) -> bool {
     (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
@@ -340,5 +378,7 @@ pub(super) fn is_word(id: &str) -> bool {
 
 /// Short enough to keep, and nothing that could break a line or a terminal.
 pub(super) fn is_readable(text: &str, bytes_max: usize) -> bool {
-    !text.is_empty() && text.len() <= bytes_max && !text.chars().any(char::is_control)
+    // Most are ASCII, whose control characters are told by their bytes.
+    let plain = |b: u8| (b' '..0x7f).contains(&b);
+    !text.is_empty() && text.len() <= bytes_max && (text.bytes().all(plain) || !text.chars().any(char::is_control))
 }

@@ -1,6 +1,7 @@
 //! From what was written to what it means: every mistake of a source in one go, each with its field, the rule and a
 //! remedy.
 
+mod challenge;
 mod code;
 mod fields;
 
@@ -16,13 +17,14 @@ use super::spec::{SchemeSpec, SourceSpec};
 use crate::delivery::Name;
 use crate::duration;
 use crate::secret::Secret;
+use challenge::is_reserved;
 use http::HeaderName;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 const SECRETS_MAX: usize = 16;
 const ALTERNATIVES_MAX: usize = 8;
-const TOLERANCE_SECONDS_MAX: u64 = 604_800;
+pub(super) const TOLERANCE_SECONDS_MAX: u64 = 604_800;
 const DEDUP_WINDOW: Duration = Duration::from_secs(7 * 86_400);
 const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(90 * 86_400);
 /// A shorter secret can be guessed.
@@ -78,7 +80,7 @@ impl SourceSpec {
         own_headers.dedup();
         let coded = entry.flatten().map(|entry| entry.headers).unwrap_or_default();
         own_headers.extend(coded.iter().copied().map(HeaderName::from_static));
-        if alternatives().any(|a| !a.covers_body && a.algorithm != Algorithm::Equal) {
+        if alternatives().any(|a| !a.covers_body && !a.algorithm.is_token()) {
             compiler.warnings.push("signed: the signature does not cover the body".to_owned());
         }
         Ok(Source {
@@ -226,14 +228,16 @@ impl Compiler {
             conditions.push(self.conditions(&spec.when));
         }
         let mut groups: Vec<Group> = Vec::new();
-        let mut used = vec![false; secrets.len()];
+        let reserved = reserved(&specs);
+        let for_handshakes: Vec<bool> = secrets.iter().map(|secret| is_reserved(secret, &reserved)).collect();
+        let mut used = for_handshakes.clone();
         for (i, (spec, own)) in specs.iter().zip(&conditions).enumerate() {
             self.prefix = prefix(i);
-            let alternative = self.alternative(spec, tolerance, dedup);
+            let alternative = self.alternative(spec, tolerance, dedup, secrets);
             let form = self.key_form(spec);
             self.prefix.clear();
             let (Some(mut alternative), Some(form)) = (alternative, form) else { continue };
-            for (number, secret) in secrets.iter().enumerate() {
+            for (number, secret) in secrets.iter().enumerate().filter(|(number, _)| !for_handshakes[*number]) {
                 if own.claims(secret) || (own.keys.is_empty() && !conditions.iter().any(|c| c.claims(secret))) {
                     // Two alternatives may share a secret: what is wrong with it is said once.
                     let fresh = !std::mem::replace(&mut used[number], true);
@@ -258,6 +262,10 @@ impl Compiler {
                     "is for none of the scheme's alternatives: begin it as one of their `when = \"key:…\"` says";
                 self.problem(&format!("secrets[{number}]"), message);
             }
+        }
+        if !secrets.is_empty() && for_handshakes.iter().all(|for_handshakes| *for_handshakes) {
+            let message = "all are for the handshake, and none verifies: add the one that the provider signs with";
+            self.problem("secrets", message);
         }
         groups
     }
@@ -287,8 +295,15 @@ impl Compiler {
 
     fn key_form(&mut self, spec: &SchemeSpec) -> Option<KeyForm> {
         let text = spec.key.as_deref().unwrap_or("text");
-        let form = KeyForm::parse(text).ok_or_else(|| format!("`{text}` is not a form of key: use {}", KeyForm::NAMES));
-        self.found("key", form)
+        let algorithm = spec.verify.as_deref().and_then(Algorithm::parse);
+        let form = KeyForm::parse(text).filter(|form| algorithm.is_none_or(|algorithm| form.fits(algorithm)));
+        let rule = || match (KeyForm::parse(text), &spec.verify) {
+            (Some(_), Some(verify)) => {
+                format!("`{text}` is no form of a key for {verify}: use {}", KeyForm::names(algorithm))
+            }
+            _ => format!("`{text}` is not a form of key: use {}", KeyForm::names(algorithm)),
+        };
+        self.found("key", form.ok_or_else(rule))
     }
 
     fn key(
@@ -323,6 +338,12 @@ impl Compiler {
             }
         }
     }
+}
+
+/// How secrets begin that are for handshakes alone.
+fn reserved(specs: &[SchemeSpec]) -> Vec<String> {
+    let checks = specs.iter().flat_map(|spec| &spec.challenge).filter_map(|challenge| challenge.check.as_ref());
+    checks.filter_map(|check| check.key.clone()).filter(|prefix| !prefix.is_empty()).collect()
 }
 
 /// What selects an alternative.

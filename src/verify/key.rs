@@ -1,16 +1,26 @@
 //! Keys and signatures as bytes: strict decoding, keyed state made once, comparison in constant time.
 
-use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, ParsedPublicKey};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{self, Digest};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ED25519, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
+    ParsedPublicKey, RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256,
+    RsaKeyPair, VerificationAlgorithm,
+};
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD, URL_SAFE_NO_PAD};
-use hmac::digest::{CtOutput, Output};
+use hmac::digest::CtOutput;
 use hmac::{Hmac, KeyInit as _, Mac};
+use icu_normalizer::DecomposingNormalizerBorrowed;
+use rustls_pki_types::pem::{PemObject as _, SectionKind};
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
-use smallvec::SmallVec;
-use subtle::{Choice, ConstantTimeEq as _};
+use smallvec::{SmallVec, smallvec};
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
 use zeroize::Zeroizing;
 
 /// Secrets are configuration: their padding may be left out, as the common libraries allow.
@@ -19,22 +29,30 @@ pub(super) const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The longest signature there is (SHA-512 and Ed25519).
-const SIGNATURE_BYTES_MAX: usize = 64;
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Algorithm {
     HmacSha1,
     HmacSha256,
     HmacSha384,
     HmacSha512,
+    /// A plain hash over signed bytes that hold the secret.
+    HashSha1,
+    HashSha256,
     Ed25519,
+    /// In DER.
+    EcdsaP256,
+    RsaSha256,
+    /// Weak, and what some providers still use.
+    RsaSha1,
     /// The presented text is the secret itself.
     Equal,
+    /// HTTP's: `Basic` and the base64 of the secret.
+    Basic,
 }
 
 impl Algorithm {
-    pub(super) const NAMES: &'static str = "hmac-sha1, hmac-sha256, hmac-sha384, hmac-sha512, ed25519 or equal";
+    pub(super) const NAMES: &'static str = "hmac-sha1, hmac-sha256, hmac-sha384, hmac-sha512, hash-sha1, hash-sha256, \
+                                            ed25519, ecdsa-p256-sha256, rsa-sha256, rsa-sha1, equal or basic";
 
     pub(super) fn parse(text: &str) -> Option<Algorithm> {
         Some(match text {
@@ -42,21 +60,82 @@ impl Algorithm {
             "hmac-sha256" => Algorithm::HmacSha256,
             "hmac-sha384" => Algorithm::HmacSha384,
             "hmac-sha512" => Algorithm::HmacSha512,
+            "hash-sha1" => Algorithm::HashSha1,
+            "hash-sha256" => Algorithm::HashSha256,
             "ed25519" => Algorithm::Ed25519,
+            "ecdsa-p256-sha256" => Algorithm::EcdsaP256,
+            "rsa-sha256" => Algorithm::RsaSha256,
+            "rsa-sha1" => Algorithm::RsaSha1,
             "equal" => Algorithm::Equal,
+            "basic" => Algorithm::Basic,
             _ => return None,
         })
     }
 
     /// The length of a [`Candidate`]; of a token, its digest is compared.
-    pub(super) const fn signature_bytes(self) -> usize {
+    const fn signature_bytes(self) -> RangeInclusive<usize> {
         match self {
-            Algorithm::HmacSha1 => 20,
-            Algorithm::HmacSha256 | Algorithm::Equal => 32,
-            Algorithm::HmacSha384 => 48,
-            Algorithm::HmacSha512 | Algorithm::Ed25519 => 64,
+            Algorithm::HmacSha1 | Algorithm::HashSha1 => 20..=20,
+            Algorithm::HmacSha256 | Algorithm::HashSha256 | Algorithm::Equal | Algorithm::Basic => 32..=32,
+            Algorithm::HmacSha384 => 48..=48,
+            Algorithm::HmacSha512 | Algorithm::Ed25519 => 64..=64,
+            // Two integers of up to 33 bytes, each with its head, and the sequence's.
+            Algorithm::EcdsaP256 => 8..=72,
+            // Keys of 2048 to 8192 bits.
+            Algorithm::RsaSha256 | Algorithm::RsaSha1 => 256..=1024,
         }
     }
+
+    pub(super) const fn is_hmac(self) -> bool {
+        matches!(self, Algorithm::HmacSha1 | Algorithm::HmacSha256 | Algorithm::HmacSha384 | Algorithm::HmacSha512)
+    }
+
+    pub(super) const fn is_hash(self) -> bool {
+        matches!(self, Algorithm::HashSha1 | Algorithm::HashSha256)
+    }
+
+    /// What is presented is the secret: it signs nothing.
+    pub(super) const fn is_token(self) -> bool {
+        matches!(self, Algorithm::Equal | Algorithm::Basic)
+    }
+
+    fn public_key(self) -> Option<PublicKeyKind> {
+        Some(match self {
+            Algorithm::Ed25519 => {
+                PublicKeyKind { verification: &ED25519, digest: None, wrong: "is not an Ed25519 key: copy it again" }
+            }
+            Algorithm::EcdsaP256 => PublicKeyKind {
+                verification: &ECDSA_P256_SHA256_ASN1,
+                digest: Some(&digest::SHA256),
+                wrong: "is not an ECDSA key of P-256: copy it again",
+            },
+            Algorithm::RsaSha256 => PublicKeyKind {
+                verification: &RSA_PKCS1_2048_8192_SHA256,
+                digest: Some(&digest::SHA256),
+                wrong: "is not an RSA key: copy it again",
+            },
+            Algorithm::RsaSha1 => PublicKeyKind {
+                verification: &RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY,
+                digest: Some(&digest::SHA1_FOR_LEGACY_USE_ONLY),
+                wrong: "is not an RSA key: copy it again",
+            },
+            Algorithm::HmacSha1
+            | Algorithm::HmacSha256
+            | Algorithm::HmacSha384
+            | Algorithm::HmacSha512
+            | Algorithm::HashSha1
+            | Algorithm::HashSha256
+            | Algorithm::Equal
+            | Algorithm::Basic => return None,
+        })
+    }
+}
+
+struct PublicKeyKind {
+    verification: &'static dyn VerificationAlgorithm,
+    /// `None`: the message is signed, not its digest.
+    digest: Option<&'static digest::Algorithm>,
+    wrong: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,16 +168,15 @@ impl Encoding {
         }
     }
 
-    /// The `length` bytes that `text` stands for; `None` for any other length or spelling.
-    fn decode(self, text: &str, length: usize) -> Option<Candidate> {
-        let mut candidate = [0; SIGNATURE_BYTES_MAX];
+    /// The bytes that `text` stands for; `None` for another number of them, or another spelling.
+    fn decode(self, text: &str, lengths: &RangeInclusive<usize>) -> Option<Candidate> {
         let text = text.as_bytes();
-        match self {
-            Encoding::Hex => hex(text, length, &mut candidate)?,
-            Encoding::Base64 => base64(&STANDARD, text, length, length.div_ceil(3) * 4, &mut candidate)?,
-            Encoding::Base64Url => base64(&URL_SAFE_NO_PAD, text, length, (length * 4).div_ceil(3), &mut candidate)?,
-        }
-        Some(candidate)
+        let candidate = match self {
+            Encoding::Hex => hex(text, *lengths.end())?,
+            Encoding::Base64 => base64(&STANDARD, text, *lengths.end())?,
+            Encoding::Base64Url => base64(&URL_SAFE_NO_PAD, text, *lengths.end())?,
+        };
+        lengths.contains(&candidate.len()).then_some(candidate)
     }
 }
 
@@ -113,10 +191,11 @@ const HEX_DIGITS: [u8; 256] = {
     digits
 };
 
-fn hex(text: &[u8], length: usize, out: &mut Candidate) -> Option<()> {
-    if text.len() != 2 * length {
+fn hex(text: &[u8], length_max: usize) -> Option<Candidate> {
+    if !text.len().is_multiple_of(2) || text.len() > 2 * length_max {
         return None;
     }
+    let mut out: Candidate = smallvec![0; text.len() / 2];
     let mut wrong = 0;
     for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
         let (high, low) = (HEX_DIGITS[usize::from(pair[0])], HEX_DIGITS[usize::from(pair[1])]);
@@ -124,64 +203,162 @@ fn hex(text: &[u8], length: usize, out: &mut Candidate) -> Option<()> {
         *byte = high << 4 | low;
     }
     // A digit's value has no bit above the fourth.
-    (wrong < 16).then_some(())
+    (wrong < 16).then_some(out)
 }
 
-fn base64(engine: &GeneralPurpose, text: &[u8], length: usize, symbols: usize, out: &mut Candidate) -> Option<()> {
-    // The engine asks for room for whole groups.
-    let mut room = [0; SIGNATURE_BYTES_MAX + 8];
-    if text.len() != symbols || engine.decode_slice(text, &mut room).ok()? != length {
+fn base64(engine: &GeneralPurpose, text: &[u8], length_max: usize) -> Option<Candidate> {
+    if text.len() > length_max.div_ceil(3) * 4 {
         return None;
     }
-    out[..length].copy_from_slice(&room[..length]);
-    Some(())
+    // The engine asks for room for whole groups.
+    let mut out: Candidate = smallvec![0; text.len().div_ceil(4) * 3];
+    let length = engine.decode_slice(text, &mut out).ok()?;
+    out.truncate(length);
+    Some(out)
 }
 
-/// A signature that was presented, decoded: the first [`Algorithm::signature_bytes`] count.
-pub(super) type Candidate = [u8; SIGNATURE_BYTES_MAX];
-pub(super) type Candidates = SmallVec<[Candidate; 2]>;
+/// A signature that was presented, decoded.
+pub(super) type Candidate = SmallVec<[u8; 72]>;
+pub(super) type Candidates = SmallVec<[Candidate; 1]>;
 
 /// Decodes one presented signature.
 pub(super) fn candidate(algorithm: Algorithm, encoding: Option<Encoding>, text: &str) -> Option<Candidate> {
-    match encoding {
-        Some(encoding) => encoding.decode(text, algorithm.signature_bytes()),
-        None if text.is_empty() => None,
-        None => {
-            let mut candidate = [0; SIGNATURE_BYTES_MAX];
-            candidate[..32].copy_from_slice(&Sha256::digest(text));
-            Some(candidate)
-        }
+    let token = |token: &[u8]| (!token.is_empty()).then(|| Candidate::from_slice(&Sha256::digest(token)));
+    match (encoding, algorithm) {
+        (Some(encoding), _) => encoding.decode(text, &algorithm.signature_bytes()),
+        (None, Algorithm::Basic) => token(&Zeroizing::new(STANDARD.decode(basic_credentials(text)?).ok()?)),
+        (None, _) => token(text.as_bytes()),
     }
+}
+
+/// What follows the scheme, whose name may be written in any case.
+fn basic_credentials(text: &str) -> Option<&str> {
+    let (scheme, credentials) = text.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("basic").then(|| credentials.trim_start_matches(' '))
 }
 
 /// How a secret's text is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeyForm {
     Text,
+    /// Normalised to Unicode's form KD.
+    TextNfkd,
+    /// With the entities of `& < > " '` decoded.
+    TextHtml,
     Base64,
     Hex,
+    /// A public key (SPKI), or a private one (PKCS #8), without the lines around it.
+    SpkiBase64,
+    Pem,
 }
 
 impl KeyForm {
-    pub(super) const NAMES: &'static str = "text, base64 or hex";
-
     pub(super) fn parse(text: &str) -> Option<KeyForm> {
         Some(match text {
             "text" => KeyForm::Text,
+            "text-nfkd" => KeyForm::TextNfkd,
+            "text-html" => KeyForm::TextHtml,
             "base64" => KeyForm::Base64,
             "hex" => KeyForm::Hex,
+            "spki-base64" => KeyForm::SpkiBase64,
+            "pem" => KeyForm::Pem,
             _ => return None,
         })
     }
 
+    /// The names of the forms that a key for `algorithm` may be written in.
+    pub(super) const fn names(algorithm: Option<Algorithm>) -> &'static str {
+        match algorithm {
+            None => "text, text-nfkd, text-html, base64, hex, spki-base64 or pem",
+            Some(Algorithm::Ed25519) => "base64, hex, spki-base64 or pem",
+            Some(Algorithm::EcdsaP256 | Algorithm::RsaSha256 | Algorithm::RsaSha1) => "spki-base64 or pem",
+            Some(Algorithm::Basic) => "text",
+            Some(
+                Algorithm::HmacSha1
+                | Algorithm::HmacSha256
+                | Algorithm::HmacSha384
+                | Algorithm::HmacSha512
+                | Algorithm::HashSha1
+                | Algorithm::HashSha256
+                | Algorithm::Equal,
+            ) => "text, text-nfkd, text-html, base64 or hex",
+        }
+    }
+
+    pub(super) const fn fits(self, algorithm: Algorithm) -> bool {
+        match self {
+            KeyForm::Text => algorithm.is_hmac() || algorithm.is_hash() || algorithm.is_token(),
+            KeyForm::TextNfkd | KeyForm::TextHtml => {
+                algorithm.is_hmac() || algorithm.is_hash() || matches!(algorithm, Algorithm::Equal)
+            }
+            KeyForm::Base64 | KeyForm::Hex => !matches!(
+                algorithm,
+                Algorithm::EcdsaP256 | Algorithm::RsaSha256 | Algorithm::RsaSha1 | Algorithm::Basic
+            ),
+            KeyForm::SpkiBase64 | KeyForm::Pem => {
+                matches!(
+                    algorithm,
+                    Algorithm::Ed25519 | Algorithm::EcdsaP256 | Algorithm::RsaSha256 | Algorithm::RsaSha1
+                )
+            }
+        }
+    }
+
     pub(super) fn decode(self, secret: &[u8]) -> Result<Zeroizing<Vec<u8>>, &'static str> {
+        let text = || std::str::from_utf8(secret).map_err(|_| "is not text in UTF-8: copy it again");
         match self {
             KeyForm::Text => Ok(secret.to_vec()),
-            KeyForm::Base64 => KEY_BASE64.decode(secret).map_err(|_| "is not base64: copy it again, without spaces"),
+            KeyForm::TextNfkd => {
+                Ok(DecomposingNormalizerBorrowed::new_nfkd().normalize(text()?).into_owned().into_bytes())
+            }
+            KeyForm::TextHtml => Ok(html_decoded(text()?).into_bytes()),
+            KeyForm::Base64 | KeyForm::SpkiBase64 => {
+                KEY_BASE64.decode(secret).map_err(|_| "is not base64: copy it again, without spaces")
+            }
             KeyForm::Hex => hex::decode(secret).map_err(|_| "is not hexadecimal: copy it again, without spaces"),
+            KeyForm::Pem => match <(SectionKind, Vec<u8>)>::from_pem_slice(secret) {
+                Ok((SectionKind::PublicKey | SectionKind::PrivateKey, der)) => Ok(der),
+                Ok(_) => Err("is another kind of PEM: give what begins with `-----BEGIN PUBLIC KEY-----`"),
+                Err(_) => Err("is not PEM: give it whole, with its `-----BEGIN PUBLIC KEY-----` and end"),
+            },
         }
         .map(Zeroizing::new)
     }
+}
+
+/// Each entity with its character, as WordPress decodes them.
+const HTML_ENTITIES: [(&str, char); 15] = [
+    ("&amp;", '&'),
+    ("&#038;", '&'),
+    ("&#38;", '&'),
+    ("&#x26;", '&'),
+    ("&lt;", '<'),
+    ("&#060;", '<'),
+    ("&#60;", '<'),
+    ("&gt;", '>'),
+    ("&#062;", '>'),
+    ("&#62;", '>'),
+    ("&quot;", '"'),
+    ("&#034;", '"'),
+    ("&#039;", '\''),
+    ("&#39;", '\''),
+    ("&#x27;", '\''),
+];
+
+/// In one pass: what a decoded character begins is not decoded again.
+fn html_decoded(text: &str) -> String {
+    let mut decoded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        decoded.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let entity = HTML_ENTITIES.iter().find(|(entity, _)| rest.starts_with(entity));
+        let (length, character) = entity.map_or((1, '&'), |(entity, character)| (entity.len(), *character));
+        decoded.push(character);
+        rest = &rest[length..];
+    }
+    decoded.push_str(rest);
+    decoded
 }
 
 /// A secret, ready for use: nothing of it is parsed again.
@@ -190,87 +367,178 @@ pub(super) enum Key {
     HmacSha256(Hmac<Sha256>),
     HmacSha384(Hmac<Sha384>),
     HmacSha512(Hmac<Sha512>),
-    Ed25519 {
+    /// The secret stands in the hashed bytes.
+    HashSha1(Zeroizing<Vec<u8>>),
+    HashSha256(Zeroizing<Vec<u8>>),
+    Public {
         public: ParsedPublicKey,
+        digest: Option<&'static digest::Algorithm>,
         /// Only where the secret is a private key.
-        pair: Option<Ed25519KeyPair>,
+        pair: Option<Pair>,
     },
     Token {
         text: Zeroizing<Vec<u8>>,
         digest: [u8; 32],
+        basic: bool,
     },
 }
+
+pub(super) enum Pair {
+    Ed25519(Ed25519KeyPair),
+    Ecdsa(EcdsaKeyPair),
+    Rsa(RsaKeyPair),
+}
+
+impl Pair {
+    /// The private key that `bytes` are: seed and public half for Ed25519, else PKCS #8.
+    fn new(algorithm: Algorithm, bytes: &[u8]) -> Result<Option<Pair>, &'static str> {
+        Ok(match algorithm {
+            Algorithm::Ed25519 if bytes.len() == 64 => {
+                let pair = Ed25519KeyPair::from_seed_and_public_key(&bytes[..32], &bytes[32..]);
+                let wrong = "is not an Ed25519 key pair: its public half belongs to another seed";
+                Some(Pair::Ed25519(pair.map_err(|_| wrong)?))
+            }
+            Algorithm::Ed25519 => Ed25519KeyPair::from_pkcs8_maybe_unchecked(bytes).ok().map(Pair::Ed25519),
+            Algorithm::EcdsaP256 => {
+                EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, bytes).ok().map(Pair::Ecdsa)
+            }
+            Algorithm::RsaSha256 => RsaKeyPair::from_pkcs8(bytes).ok().map(Pair::Rsa),
+            // Nobody should sign so any more.
+            Algorithm::RsaSha1
+            | Algorithm::HmacSha1
+            | Algorithm::HmacSha256
+            | Algorithm::HmacSha384
+            | Algorithm::HmacSha512
+            | Algorithm::HashSha1
+            | Algorithm::HashSha256
+            | Algorithm::Equal
+            | Algorithm::Basic => None,
+        })
+    }
+
+    fn public(&self) -> &[u8] {
+        match self {
+            Pair::Ed25519(pair) => pair.public_key().as_ref(),
+            Pair::Ecdsa(pair) => pair.public_key().as_ref(),
+            Pair::Rsa(pair) => pair.public_key().as_ref(),
+        }
+    }
+
+    fn sign(&self, message: &[u8]) -> Option<SmallVec<[u8; 72]>> {
+        Some(match self {
+            Pair::Ed25519(pair) => SmallVec::from_slice(pair.sign(message).as_ref()),
+            Pair::Ecdsa(pair) => SmallVec::from_slice(pair.sign(&SystemRandom::new(), message).ok()?.as_ref()),
+            Pair::Rsa(pair) => {
+                let mut signature = smallvec![0; pair.public_modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature).ok()?;
+                signature
+            }
+        })
+    }
+}
+
+/// The signed bytes, piece by piece.
+pub(super) type Part<'a> = Cow<'a, [u8]>;
 
 impl Key {
     /// The key of `bytes`, which are not empty; or what is wrong with them.
     pub(super) fn new(algorithm: Algorithm, bytes: &[u8]) -> Result<Key, &'static str> {
         let never = |_| "cannot be a key";
+        let text = || Zeroizing::new(bytes.to_vec());
+        let token = |basic| Key::Token { text: text(), digest: Sha256::digest(bytes).into(), basic };
+        if let Some(kind) = algorithm.public_key() {
+            let pair = Pair::new(algorithm, bytes)?;
+            let public = ParsedPublicKey::new(kind.verification, pair.as_ref().map_or(bytes, Pair::public));
+            return Ok(Key::Public { public: public.map_err(|_| kind.wrong)?, digest: kind.digest, pair });
+        }
         match algorithm {
             Algorithm::HmacSha1 => Hmac::new_from_slice(bytes).map(Key::HmacSha1).map_err(never),
             Algorithm::HmacSha256 => Hmac::new_from_slice(bytes).map(Key::HmacSha256).map_err(never),
             Algorithm::HmacSha384 => Hmac::new_from_slice(bytes).map(Key::HmacSha384).map_err(never),
             Algorithm::HmacSha512 => Hmac::new_from_slice(bytes).map(Key::HmacSha512).map_err(never),
-            Algorithm::Ed25519 => {
-                let pair = match bytes.len() {
-                    32 => None,
-                    64 => Some(
-                        Ed25519KeyPair::from_seed_and_public_key(&bytes[..32], &bytes[32..])
-                            .map_err(|_| "is not an Ed25519 key pair: its public half belongs to another seed")?,
-                    ),
-                    _ => return Err("is not an Ed25519 key: give the 32 bytes of the public key"),
-                };
-                let public = pair.as_ref().map_or(bytes, |pair| pair.public_key().as_ref());
-                let public = ParsedPublicKey::new(&ED25519, public)
-                    .map_err(|_| "is not an Ed25519 public key: copy it again")?;
-                Ok(Key::Ed25519 { public, pair })
-            }
-            Algorithm::Equal => {
-                Ok(Key::Token { text: Zeroizing::new(bytes.to_vec()), digest: Sha256::digest(bytes).into() })
+            Algorithm::HashSha1 => Ok(Key::HashSha1(text())),
+            Algorithm::HashSha256 => Ok(Key::HashSha256(text())),
+            Algorithm::Equal => Ok(token(false)),
+            Algorithm::Basic if bytes.contains(&b':') => Ok(token(true)),
+            Algorithm::Basic => Err("is not a user and a password: write `user:password`"),
+            Algorithm::Ed25519 | Algorithm::EcdsaP256 | Algorithm::RsaSha256 | Algorithm::RsaSha1 => {
+                Err("cannot be a key")
             }
         }
     }
 
-    /// Whether one of the candidates is this key's signature of `parts`. All are compared, whatever the first says.
-    pub(super) fn matches(&self, parts: &[&[u8]], candidates: &[Candidate]) -> bool {
+    /// What stands for `{key}` in the signed bytes.
+    pub(super) fn inline(&self) -> Option<&[u8]> {
         match self {
-            Key::HmacSha1(keyed) => made(keyed, parts, candidates),
-            Key::HmacSha256(keyed) => made(keyed, parts, candidates),
-            Key::HmacSha384(keyed) => made(keyed, parts, candidates),
-            Key::HmacSha512(keyed) => made(keyed, parts, candidates),
-            Key::Token { digest, .. } => {
-                let hit = |hit: Choice, candidate: &Candidate| hit | candidate[..digest.len()].ct_eq(digest);
-                candidates.iter().fold(Choice::from(0), hit).into()
+            Key::HashSha1(text) | Key::HashSha256(text) => Some(text),
+            Key::HmacSha1(_)
+            | Key::HmacSha256(_)
+            | Key::HmacSha384(_)
+            | Key::HmacSha512(_)
+            | Key::Public { .. }
+            | Key::Token { .. } => None,
+        }
+    }
+
+    /// Whether one of the candidates is this key's signature of `parts`. All are compared, whatever the first says.
+    pub(super) fn matches(&self, parts: &[Part<'_>], candidates: &[Candidate]) -> bool {
+        match self {
+            Key::HmacSha1(keyed) => any(mac(keyed, parts).as_bytes(), candidates),
+            Key::HmacSha256(keyed) => any(mac(keyed, parts).as_bytes(), candidates),
+            Key::HmacSha384(keyed) => any(mac(keyed, parts).as_bytes(), candidates),
+            Key::HmacSha512(keyed) => any(mac(keyed, parts).as_bytes(), candidates),
+            Key::HashSha1(_) => any(&hash::<Sha1>(parts), candidates),
+            Key::HashSha256(_) => any(&hash::<Sha256>(parts), candidates),
+            Key::Token { digest, .. } => any(digest, candidates),
+            Key::Public { public, digest: Some(algorithm), .. } => {
+                let digest = digested(algorithm, parts);
+                candidates.iter().fold(false, |hit, one| public.verify_digest_sig(&digest, one).is_ok() | hit)
             }
-            Key::Ed25519 { public, .. } => {
+            Key::Public { public, digest: None, .. } => {
                 // Ed25519 reads its message twice, so it has to be in one piece.
                 let joined;
                 let message = match parts {
-                    [whole] => *whole,
+                    [whole] => whole,
                     _ => {
                         joined = parts.concat();
-                        &joined
+                        joined.as_slice()
                     }
                 };
-                candidates.iter().fold(false, |hit, candidate| public.verify_sig(message, candidate).is_ok() | hit)
+                candidates.iter().fold(false, |hit, one| public.verify_sig(message, one).is_ok() | hit)
             }
         }
     }
 
     /// The text of this key's signature of `parts`. `None`: a public key signs nothing.
-    pub(super) fn sign(&self, parts: &[&[u8]], encoding: Option<Encoding>) -> Option<Zeroizing<String>> {
-        let bytes: SmallVec<[u8; SIGNATURE_BYTES_MAX]> = match self {
+    pub(super) fn sign(&self, parts: &[Part<'_>], encoding: Option<Encoding>) -> Option<Zeroizing<String>> {
+        let bytes: SmallVec<[u8; 72]> = match self {
+            Key::HmacSha1(_) | Key::HmacSha256(_) | Key::HmacSha384(_) | Key::HmacSha512(_) => self.code(parts)?,
+            Key::HashSha1(_) => SmallVec::from_slice(&hash::<Sha1>(parts)),
+            Key::HashSha256(_) => SmallVec::from_slice(&hash::<Sha256>(parts)),
+            Key::Public { pair, .. } => pair.as_ref()?.sign(&parts.concat())?,
+            Key::Token { text, basic: true, .. } => {
+                return Some(Zeroizing::new(format!("Basic {}", STANDARD.encode(text.as_slice()))));
+            }
+            Key::Token { text, basic: false, .. } => {
+                return String::from_utf8(text.to_vec()).ok().map(Zeroizing::new);
+            }
+        };
+        encoding.map(|encoding| Zeroizing::new(encoding.encode(&bytes)))
+    }
+
+    /// The code of an HMAC key.
+    pub(super) fn code(&self, parts: &[Part<'_>]) -> Option<SmallVec<[u8; 72]>> {
+        Some(match self {
             Key::HmacSha1(keyed) => SmallVec::from_slice(mac(keyed, parts).as_bytes()),
             Key::HmacSha256(keyed) => SmallVec::from_slice(mac(keyed, parts).as_bytes()),
             Key::HmacSha384(keyed) => SmallVec::from_slice(mac(keyed, parts).as_bytes()),
             Key::HmacSha512(keyed) => SmallVec::from_slice(mac(keyed, parts).as_bytes()),
-            Key::Ed25519 { pair, .. } => SmallVec::from_slice(pair.as_ref()?.sign(&parts.concat()).as_ref()),
-            Key::Token { text, .. } => return String::from_utf8(text.to_vec()).ok().map(Zeroizing::new),
-        };
-        encoding.map(|encoding| Zeroizing::new(encoding.encode(&bytes)))
+            Key::HashSha1(_) | Key::HashSha256(_) | Key::Public { .. } | Key::Token { .. } => return None,
+        })
     }
 }
 
-fn mac<M: Mac + Clone>(keyed: &M, parts: &[&[u8]]) -> CtOutput<M> {
+fn mac<M: Mac + Clone>(keyed: &M, parts: &[Part<'_>]) -> CtOutput<M> {
     let mut mac = keyed.clone();
     for part in parts {
         mac.update(part);
@@ -278,14 +546,40 @@ fn mac<M: Mac + Clone>(keyed: &M, parts: &[&[u8]]) -> CtOutput<M> {
     mac.finalize()
 }
 
-/// Whether one of the candidates is the code of `parts`. The comparison takes the same time wherever they differ.
-fn made<M: Mac + Clone>(keyed: &M, parts: &[&[u8]], candidates: &[Candidate]) -> bool {
-    let tag = mac(keyed, parts);
-    let length = tag.as_bytes().len();
-    let same = |candidate: &Candidate| {
-        Output::<M>::try_from(&candidate[..length]).is_ok_and(|bytes| tag == CtOutput::new(bytes))
-    };
-    candidates.iter().fold(false, |hit, candidate| same(candidate) | hit)
+fn hash<H: sha2::Digest>(parts: &[Part<'_>]) -> SmallVec<[u8; 32]> {
+    let mut hash = H::new();
+    for part in parts {
+        hash.update(part);
+    }
+    SmallVec::from_slice(&hash.finalize())
+}
+
+fn digested(algorithm: &'static digest::Algorithm, parts: &[Part<'_>]) -> Digest {
+    let mut context = digest::Context::new(algorithm);
+    for part in parts {
+        context.update(part);
+    }
+    context.finish()
+}
+
+/// Whether one of the candidates is `made`. The comparison takes the same time wherever they differ.
+fn any(made: &[u8], candidates: &[Candidate]) -> bool {
+    candidates.iter().fold(false, |hit, candidate| verify_slices_are_equal(candidate, made).is_ok() | hit)
+}
+
+/// The lower-case hexadecimal SHA-256 of `text`, for templates.
+pub(super) fn sha256_hex(text: &[u8]) -> String {
+    hex::encode(Sha256::digest(text))
+}
+
+/// The base64 of `text`, for templates.
+pub(super) fn base64_text(text: &[u8]) -> String {
+    STANDARD.encode(text)
+}
+
+/// The decimal CRC-32 of `text`, for templates.
+pub(super) fn crc32(text: &[u8]) -> String {
+    crc32fast::hash(text).to_string()
 }
 
 #[cfg(test)]
@@ -295,32 +589,59 @@ mod tests {
     #[test]
     fn decoding_is_strict() {
         let hex = "00".repeat(32);
-        assert!(Encoding::Hex.decode(&hex, 32).is_some());
-        assert!(Encoding::Hex.decode(&hex[2..], 32).is_none());
-        assert!(Encoding::Hex.decode(&hex.replace('0', "A"), 32).is_none());
-        for length in [20, 32, 48, 64] {
+        let exactly = |length: usize| length..=length;
+        assert!(Encoding::Hex.decode(&hex, &exactly(32)).is_some());
+        assert!(Encoding::Hex.decode(&hex[2..], &exactly(32)).is_none());
+        assert!(Encoding::Hex.decode(&hex.replace('0', "A"), &exactly(32)).is_none());
+        for length in [20, 32, 48, 64, 256] {
             let bytes = vec![0xfb; length];
             for encoding in [Encoding::Hex, Encoding::Base64, Encoding::Base64Url] {
                 let text = encoding.encode(&bytes);
-                let candidate = encoding.decode(&text, length).unwrap();
-                assert_eq!(candidate[..length], bytes);
-                assert!(encoding.decode(&text, length - 1).is_none());
-                assert!(encoding.decode(&format!("{text} "), length).is_none());
+                let candidate = encoding.decode(&text, &exactly(length)).unwrap();
+                assert_eq!(candidate.as_slice(), bytes);
+                assert!(encoding.decode(&text, &(8..=length)).is_some());
+                assert!(encoding.decode(&text, &exactly(length - 1)).is_none());
+                assert!(encoding.decode(&text, &exactly(length + 1)).is_none());
+                assert!(encoding.decode(&format!("{text} "), &exactly(length)).is_none());
             }
         }
         let padded = STANDARD.encode([0; 32]);
-        assert!(Encoding::Base64.decode(padded.trim_end_matches('='), 32).is_none());
-        assert!(Encoding::Base64Url.decode(&padded, 32).is_none());
+        assert!(Encoding::Base64.decode(padded.trim_end_matches('='), &exactly(32)).is_none());
+        assert!(Encoding::Base64Url.decode(&padded, &exactly(32)).is_none());
         // The unused bits of the last symbol are set.
-        assert!(Encoding::Base64.decode(&padded.replace("A=", "B="), 32).is_none());
+        assert!(Encoding::Base64.decode(&padded.replace("A=", "B="), &exactly(32)).is_none());
     }
 
     #[test]
     fn keys_of_the_wrong_kind_are_refused() {
         assert!(Key::new(Algorithm::Ed25519, &[1; 31]).is_err());
         assert!(Key::new(Algorithm::Ed25519, &[1; 64]).is_err());
+        for algorithm in [Algorithm::EcdsaP256, Algorithm::RsaSha256, Algorithm::RsaSha1] {
+            assert!(Key::new(algorithm, &[1; 91]).is_err());
+        }
+        assert!(Key::new(Algorithm::Basic, b"no-colon").is_err());
         assert!(KeyForm::Base64.decode(b"a b").is_err());
         assert!(KeyForm::Hex.decode(b"0").is_err());
+        assert!(KeyForm::Pem.decode(b"MFkw").is_err());
+        assert!(KeyForm::Pem.decode(b"-----BEGIN CERTIFICATE-----\nMFkw\n-----END CERTIFICATE-----\n").is_err());
+        assert!(KeyForm::TextNfkd.decode(b"\xff").is_err());
         assert_eq!(**KeyForm::Base64.decode(b"aGk").unwrap(), *b"hi");
+    }
+
+    #[test]
+    fn texts_become_the_keys_that_providers_use() {
+        let decoded = |form: KeyForm, text: &str| String::from_utf8(form.decode(text.as_bytes()).unwrap().to_vec());
+        assert_eq!(decoded(KeyForm::TextNfkd, "caf\u{e9} \u{fb01}").unwrap(), "cafe\u{301} fi");
+        assert_eq!(decoded(KeyForm::TextHtml, "a&amp;lt;b&#039;&lt;&quot;& &nbsp;ü").unwrap(), "a&lt;b'<\"& &nbsp;ü");
+        assert_eq!(decoded(KeyForm::Text, "a&amp;").unwrap(), "a&amp;");
+    }
+
+    #[test]
+    fn basic_credentials_are_taken_apart() {
+        let same = |text: &str| candidate(Algorithm::Basic, None, text).is_some();
+        assert!(same("Basic dXNlcjpwYTpzcw==") && same("basic dXNlcjpwYTpzcw=="));
+        for bad in ["Bearer dXNlcjpwYTpzcw==", "Basic", "Basic ", "Basic dXNlcjpwYTpzcw", "dXNlcjpwYTpzcw==", ""] {
+            assert!(!same(bad), "{bad}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Locators: places in a request, and reading what stands there.
 
-use super::pointer::{Found, POINTERS_MAX, Pointer};
+use super::pointer::{Found, POINTERS_MAX, Pointer, Value};
 use super::source::Request;
 use http::HeaderName;
 use std::borrow::Cow;
@@ -72,6 +72,8 @@ pub(super) enum Place<'r> {
     Absent,
     /// Several values where one is meant.
     Repeated,
+    /// A field of a body that is no JSON.
+    Unreadable,
     Value(Cow<'r, [u8]>),
 }
 
@@ -80,7 +82,7 @@ impl<'r> Place<'r> {
         match self {
             Place::Value(Cow::Borrowed(bytes)) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
             Place::Value(Cow::Owned(bytes)) => String::from_utf8(bytes).ok().map(Cow::Owned),
-            Place::Absent | Place::Repeated => None,
+            Place::Absent | Place::Repeated | Place::Unreadable => None,
         }
     }
 }
@@ -105,10 +107,12 @@ impl<'r> Facts<'r> {
             Locator::Form(name) => parameter(self.request.body, name),
             Locator::Json(index, _) => {
                 let found = self.found.get_or_init(|| Found::read(self.request.body, self.pointers));
-                match found.text(*index) {
-                    Some(Cow::Borrowed(text)) if !text.is_empty() => Place::Value(Cow::Borrowed(text.as_bytes())),
-                    Some(Cow::Owned(text)) if !text.is_empty() => Place::Value(Cow::Owned(text.into_bytes())),
-                    Some(_) | None => Place::Absent,
+                match found.at(*index) {
+                    Value::One(Cow::Borrowed(text)) if !text.is_empty() => Place::Value(Cow::Borrowed(text.as_bytes())),
+                    Value::One(Cow::Owned(text)) if !text.is_empty() => Place::Value(Cow::Owned(text.into_bytes())),
+                    Value::One(_) | Value::Absent => Place::Absent,
+                    Value::Several => Place::Repeated,
+                    Value::Unreadable => Place::Unreadable,
                 }
             }
             Locator::Sig(_) => Place::Absent,
@@ -188,6 +192,7 @@ mod tests {
             Place::Value(value) => String::from_utf8(value.into_owned()).unwrap(),
             Place::Absent => "absent".into(),
             Place::Repeated => "repeated".into(),
+            Place::Unreadable => "unreadable".into(),
         };
         assert_eq!(at("a=1&b=x%20y+z&c", "b"), "x y z");
         assert_eq!(at("a=1&%62=2", "b"), "2");

@@ -8,6 +8,7 @@
 
 mod builtin;
 pub mod cases;
+mod challenge;
 mod check;
 mod compile;
 pub mod describe;
@@ -35,7 +36,7 @@ pub use refusal::{CheckStep, Refusal, RefusalCode};
 pub use rotation::{ExpiringSecret, Rotation};
 pub use sign::{SignError, SignRequest};
 pub use source::{Admission, ChallengeAnswer, Request, Source, Step};
-pub use spec::{ChallengeSpec, SchemeSpec, SigSpec, SourceSpec, TimeSpec};
+pub use spec::{ChallengeSpec, CheckSpec, SchemeSpec, SigSpec, SourceSpec, TimeSpec};
 
 #[cfg(test)]
 mod tests;

@@ -18,11 +18,13 @@ const VALUE_BYTES_MAX: usize = 4096;
 
 type Mask = u32;
 
-/// Where a value stands (RFC 6901).
+/// Where a value stands (RFC 6901); the name `*` is every element of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pointer {
     tokens: Vec<String>,
 }
+
+const EVERY: &str = "*";
 
 impl Pointer {
     pub(super) fn parse(text: &str) -> Result<Pointer, String> {
@@ -33,37 +35,61 @@ impl Pointer {
         if tokens.len() > TOKENS_MAX {
             return Err(format!("`{text}` is too deep: a pointer has at most {TOKENS_MAX} names"));
         }
-        if tokens.iter().any(|t| t == "*") {
-            return Err(format!("`{text}`: `*` is not available, name one element"));
-        }
         Ok(Pointer { tokens })
     }
 }
 
+/// What stands at a pointer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Value<'b> {
+    /// Nothing, `null`, a container, or what is too long; or one of the elements of `*` has nothing there.
+    Absent,
+    /// The text of a string, or a number or boolean as written.
+    One(Cow<'b, str>),
+    /// The elements of `*` do not agree.
+    Several,
+    /// The body is no JSON, or nests too deeply.
+    Unreadable,
+}
+
 /// The scalars that stand at a source's pointers, as they are written in the body.
 pub(super) struct Found<'b> {
-    raw: SmallVec<[Option<&'b str>; 8]>,
+    slots: SmallVec<[Slot<'b>; 8]>,
+    readable: bool,
+}
+
+/// What was met at one pointer.
+#[derive(Clone, Copy, Default)]
+struct Slot<'b> {
+    raw: Option<&'b str>,
+    /// How often a scalar was met.
+    hits: u32,
+    /// A `*` led to something else, too.
+    differs: bool,
+    /// An element of `*` has nothing there.
+    gap: bool,
 }
 
 impl<'b> Found<'b> {
     pub(super) fn read(body: &'b [u8], pointers: &[Pointer]) -> Found<'b> {
-        let none = || SmallVec::from_elem(None, pointers.len());
-        let mut walk = Walk { pointers, raw: none() };
+        let mut walk = Walk { pointers, slots: SmallVec::from_elem(Slot::default(), pointers.len()) };
         let all = pointers.iter().enumerate().fold(0, |mask, (i, _)| mask | bit(i));
-        if all == 0 || !nests_within(body, DEPTH_MAX) || walk.container(body, all, 0).is_err() {
-            walk.raw = none();
-        }
-        Found { raw: walk.raw }
+        let readable = nests_within(body, DEPTH_MAX) && walk.container(body, all, 0).is_ok();
+        Found { slots: walk.slots, readable }
     }
 
-    /// The text of a string, or a number or boolean as written. Absent: `null`, containers, and what is too long.
-    pub(super) fn text(&self, index: usize) -> Option<Cow<'b, str>> {
-        let raw = self.raw.get(index).copied().flatten()?;
-        match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+    pub(super) fn at(&self, index: usize) -> Value<'b> {
+        let Some(slot) = self.slots.get(index).filter(|_| self.readable) else { return Value::Unreadable };
+        let Some(raw) = slot.raw.filter(|_| !slot.gap) else { return Value::Absent };
+        if slot.differs {
+            return Value::Several;
+        }
+        let text = match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
             Some(inner) if !inner.contains('\\') => Some(Cow::Borrowed(inner)),
             Some(_) => serde_json::from_str(raw).ok().map(Cow::Owned),
             None => Some(Cow::Borrowed(raw)),
-        }
+        };
+        text.map_or(Value::Absent, Value::One)
     }
 }
 
@@ -106,7 +132,7 @@ fn nests_within(body: &[u8], depth_max: usize) -> bool {
 
 struct Walk<'p, 'b> {
     pointers: &'p [Pointer],
-    raw: SmallVec<[Option<&'b str>; 8]>,
+    slots: SmallVec<[Slot<'b>; 8]>,
 }
 
 impl<'b> Walk<'_, 'b> {
@@ -117,7 +143,9 @@ impl<'b> Walk<'_, 'b> {
         match text.iter().find(|b| !b.is_ascii_whitespace()) {
             Some(b'{') => json.deserialize_map(level)?,
             Some(b'[') => json.deserialize_seq(level)?,
-            Some(_) | None => return Ok(()),
+            Some(_) | None => {
+                json.deserialize_any(IgnoredAny)?;
+            }
         }
         json.end()
     }
@@ -143,13 +171,41 @@ impl<'b> Walk<'_, 'b> {
                 continue;
             }
             let arrived = pointer.tokens.len() == depth + 1;
-            // A name that comes again replaces what the first one held, as in most parsers.
-            self.raw[i] = (arrived && scalar).then_some(text);
+            let slot = &mut self.slots[i];
+            if pointer.tokens.iter().take(depth + 1).any(|token| token == EVERY) {
+                // Beside other elements: all of them count.
+                if arrived && scalar {
+                    slot.differs |= slot.raw.is_some_and(|other| other != text);
+                    slot.raw = Some(text);
+                }
+            } else {
+                // A name that comes again replaces what the first one held, as in most parsers.
+                *slot = Slot { raw: (arrived && scalar).then_some(text), hits: slot.hits, ..Slot::default() };
+            }
+            slot.hits += u32::from(arrived && scalar);
             if !arrived {
                 further |= bit(i);
             }
         }
         if further == 0 { Ok(()) } else { self.container(text.as_bytes(), further, depth + 1) }
+    }
+
+    /// Takes in one element of a list, the others of which count as well for the pointers of `every`.
+    fn element(
+        &mut self,
+        raw: &'b RawValue,
+        (mask, every): (Mask, Mask),
+        depth: usize,
+    ) -> Result<(), serde_json::Error> {
+        if every == 0 {
+            return self.value(raw, mask, depth);
+        }
+        let hits: SmallVec<[u32; 8]> = self.slots.iter().map(|slot| slot.hits).collect();
+        self.value(raw, mask | every, depth)?;
+        for (i, slot) in self.slots.iter_mut().enumerate() {
+            slot.gap |= every & bit(i) != 0 && slot.hits == hits[i];
+        }
+        Ok(())
     }
 }
 
@@ -190,13 +246,12 @@ impl<'b> Visitor<'b> for Level<'_, '_, 'b> {
 
     fn visit_seq<A: SeqAccess<'b>>(self, mut seq: A) -> Result<(), A::Error> {
         let mut index = 0usize;
+        let every = self.walk.named(EVERY, self.active, self.depth);
         while let Some(value) = seq.next_element::<&'b RawValue>()? {
-            // Only the first elements can be named by anybody; the others are skipped without a look.
-            if index < 1_000 {
-                let mask = self.walk.named(&index.to_string(), self.active, self.depth);
-                if mask != 0 {
-                    self.walk.value(value, mask, self.depth).map_err(A::Error::custom)?;
-                }
+            // Only the first elements can be named by their number.
+            let mask = if index < 1_000 { self.walk.named(&index.to_string(), self.active, self.depth) } else { 0 };
+            if mask | every != 0 {
+                self.walk.element(value, (mask, every), self.depth).map_err(A::Error::custom)?;
             }
             index += 1;
         }
@@ -208,9 +263,12 @@ impl<'b> Visitor<'b> for Level<'_, '_, 'b> {
 mod tests {
     use super::*;
 
+    fn value<'b>(body: &'b [u8], pointer: &str) -> Value<'b> {
+        Found::read(body, &[Pointer::parse(pointer).unwrap()]).at(0)
+    }
+
     fn at(body: &[u8], pointer: &str) -> Option<String> {
-        let pointers = [Pointer::parse(pointer).unwrap()];
-        Found::read(body, &pointers).text(0).map(Cow::into_owned)
+        if let Value::One(text) = value(body, pointer) { Some(text.into_owned()) } else { None }
     }
 
     #[test]
@@ -241,9 +299,9 @@ mod tests {
     fn one_pass_answers_all_pointers() {
         let pointers: Vec<_> = ["/a", "/a/b", "/c"].iter().map(|p| Pointer::parse(p).unwrap()).collect();
         let found = Found::read(br#"{"c":1,"a":{"b":2}}"#, &pointers);
-        assert_eq!(found.text(0), None);
-        assert_eq!(found.text(1).as_deref(), Some("2"));
-        assert_eq!(found.text(2).as_deref(), Some("1"));
+        assert_eq!(found.at(0), Value::Absent);
+        assert_eq!(found.at(1), Value::One("2".into()));
+        assert_eq!(found.at(2), Value::One("1".into()));
     }
 
     #[test]
@@ -251,6 +309,35 @@ mod tests {
         assert_eq!(at(br#"{"id":"a","id":"b"}"#, "/id").as_deref(), Some("b"));
         assert_eq!(at(br#"{"a":{"id":"x"},"a":{}}"#, "/a/id"), None);
         assert_eq!(at(br#"{"id":"a","id":null}"#, "/id"), None);
+    }
+
+    #[test]
+    fn all_elements_have_to_agree() {
+        let one = || Value::One("a".into());
+        let cases = [
+            (r#"{"v":[{"c":"a"},{"c":"a"}]}"#, one()),
+            (r#"{"v":[{"c":"a"}]}"#, one()),
+            (r#"{"v":[{"c":"a"},{"c":"b"}]}"#, Value::Several),
+            (r#"{"v":[{"c":"b"},{"c":"a"},{"c":"a"}]}"#, Value::Several),
+            (r#"{"v":[{"c":"a"},{}]}"#, Value::Absent),
+            (r#"{"v":[{},{"c":"a"}]}"#, Value::Absent),
+            (r#"{"v":[{"c":"a"},3]}"#, Value::Absent),
+            (r#"{"v":[{"c":"a"},{"c":["a"]}]}"#, Value::Absent),
+            (r#"{"v":[{"c":"a"},{"c":null}]}"#, Value::Absent),
+            (r#"{"v":[]}"#, Value::Absent),
+            (r#"{"v":{"c":"a"}}"#, Value::Absent),
+            (r#"{"v":{"*":{"c":"a"}}}"#, one()),
+            (r#"{"v":[{"c":"b"}],"v":[{"c":"a"}]}"#, one()),
+            ("{", Value::Unreadable),
+        ];
+        for (body, expected) in cases {
+            assert_eq!(value(body.as_bytes(), "/v/*/c"), expected, "{body}");
+        }
+        assert_eq!(value(br#"{"v":["a","a"]}"#, "/v/*"), one());
+        assert_eq!(value(br#"{"v":[{"w":[{"c":1},{"c":1}]},{"w":[{"c":1}]}]}"#, "/v/*/w/*/c"), Value::One("1".into()));
+        assert_eq!(value(br#"{"v":[{"w":[{"c":1}]},{"w":[]}]}"#, "/v/*/w/*/c"), Value::Absent);
+        let many = format!("[{}{{\"c\":2}}]", "{\"c\":1},".repeat(2_000));
+        assert_eq!(value(many.as_bytes(), "/*/c"), Value::Several);
     }
 
     #[test]
@@ -285,7 +372,7 @@ mod tests {
 
     #[test]
     fn pointers_are_checked() {
-        for bad in ["", "id", "/a/*/b", &"/a".repeat(TOKENS_MAX + 1)] {
+        for bad in ["", "id", &"/a".repeat(TOKENS_MAX + 1)] {
             assert!(Pointer::parse(bad).is_err(), "{bad}");
         }
     }

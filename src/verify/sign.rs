@@ -4,11 +4,12 @@
 use super::check::{Alternative, is_word};
 use super::locator::{Facts, Locator};
 use super::source::{Request, Source};
-use super::template::{self, Values};
+use super::template::{self, Piece, Values};
 use crate::clock::Timestamp;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method};
 use std::borrow::Cow;
+use zeroize::Zeroizing;
 
 /// What is to be signed, as a `POST`.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +65,7 @@ impl Source {
             .iter()
             .find_map(header)
             .ok_or_else(|| SignError::NotAHeader(sig.at.first().map(Locator::to_string).unwrap_or_default()))?;
-        let id_headers: Vec<&HeaderName> = alternative.id.iter().filter_map(header).collect();
+        let id_headers: Vec<&HeaderName> = alternative.id.iter().filter_map(|(at, _)| header(at)).collect();
         if alternative.id_is_word && !id_headers.is_empty() && !is_word(sign.id) {
             return Err(SignError::BadId(sign.id.to_owned()));
         }
@@ -97,29 +98,64 @@ impl Source {
             }
             values.push(value.map(|value| Cow::Owned(value.into_bytes())));
         }
-        let parts = template::parts(&alternative.signed, request, &values);
-        let signatures = alternative.keys.iter().filter_map(|(_, key)| key.sign(&parts, sig.encoding));
-        let mut items: Vec<String> = signatures
-            .map(|signature| match (sig.pair, sig.take.first()) {
-                (Some(pair), Some(version)) => format!("{version}{pair}{}{}", sig.prefix, *signature),
-                (Some(_), None) | (None, _) => format!("{}{}", sig.prefix, *signature),
+        let made: Vec<Zeroizing<String>> = alternative
+            .keys
+            .iter()
+            .filter_map(|(_, key)| {
+                let parts = template::parts(&alternative.signed, request, &values, key.inline());
+                key.sign(&parts, sig.encoding)
             })
             .collect();
-        if items.is_empty() {
+        if made.is_empty() {
             return Err(SignError::NoSigningKey);
         }
+        if let Some(items) = &alternative.emit {
+            return Ok(finish(alternative, sign, at, emitted(items, alternative, request, values, &made), headers));
+        }
+        let mut items: Vec<String> = made
+            .iter()
+            .map(|signature| match (sig.pair, sig.take.first()) {
+                (Some(pair), Some(version)) => format!("{version}{}{}{}", char::from(pair), sig.prefix, **signature),
+                (Some(_), None) | (None, _) => format!("{}{}", sig.prefix, **signature),
+            })
+            .collect();
         let Some(split) = sig.split else {
             return Ok(finish(alternative, sign, at, items.swap_remove(0), headers));
         };
         let beside = alternative.vars.iter().zip(&values).filter_map(|(var, value)| match (&var.locator, value) {
             (Locator::Sig(key), Some(value)) => {
-                sig.pair.map(|pair| format!("{key}{pair}{}", String::from_utf8_lossy(value)))
+                sig.pair.map(|pair| format!("{key}{}{}", char::from(pair), String::from_utf8_lossy(value)))
             }
             _ => None,
         });
         let list: Vec<String> = beside.chain(items).collect();
-        Ok(finish(alternative, sign, at, list.join(split.encode_utf8(&mut [0; 4])), headers))
+        Ok(finish(alternative, sign, at, list.join(char::from(split).encode_utf8(&mut [0; 4])), headers))
     }
+}
+
+/// The signature's header as the scheme says that it is written: what holds the signature comes once for each, where
+/// there can be several.
+fn emitted(
+    items: &[Vec<Piece>],
+    alternative: &Alternative,
+    request: Request<'_>,
+    mut values: Values<'_>,
+    made: &[Zeroizing<String>],
+) -> String {
+    let signature = values.len();
+    values.push(None);
+    let mut texts = Vec::new();
+    for item in items {
+        let holds = template::variables(item).any(|index| index == signature);
+        let times = if !holds || alternative.sig.split.is_none() { 1 } else { made.len() };
+        for made in made.iter().take(times) {
+            values[signature] = Some(Cow::Owned(made.as_bytes().to_vec()));
+            let text = template::parts(item, request, &values, None).concat();
+            texts.push(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+    let mut split = [0; 4];
+    texts.join(alternative.sig.split.map_or("", |byte| char::from(byte).encode_utf8(&mut split)))
 }
 
 /// Adds the signature's header and those that the scheme requires or reads id and type from.
@@ -136,7 +172,7 @@ fn finish(
         .require
         .iter()
         .filter_map(|(at, literal)| header(at).map(|name| (name, String::from_utf8_lossy(literal).into_owned())));
-    let id = alternative.id.first().and_then(header).map(|name| (name, sign.id.to_owned()));
+    let id = alternative.id.first().and_then(|(at, _)| header(at)).map(|name| (name, sign.id.to_owned()));
     let event_type = alternative.event_type.first().and_then(header).zip(sign.event_type.map(str::to_owned));
     for (name, value) in required.chain(id).chain(event_type) {
         if !all.iter().any(|(known, _)| known == name.as_str()) {

@@ -4,7 +4,6 @@ use super::builtin::Coded;
 use super::check::{Alternative, Group, Passed, is_readable};
 use super::event::{Dedup, Event, Verified};
 use super::headers::end_to_end;
-use super::key::Algorithm;
 use super::keys::{KeyAtHand, KeyUrl, Stop};
 use super::locator::{Facts, Locator, Place};
 use super::pointer::Pointer;
@@ -50,6 +49,8 @@ pub enum Admission {
 pub struct ChallengeAnswer {
     pub status: StatusCode,
     pub content_type: HeaderValue,
+    /// Besides that.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     pub body: Bytes,
 }
 
@@ -138,7 +139,7 @@ impl Source {
     pub fn signs_url(&self) -> bool {
         let url = |piece: &Piece| matches!(piece, Piece::Url | Piece::UrlWithoutQuery | Piece::Path | Piece::Query);
         let coded = self.code.as_ref().is_some_and(|code| code.check.signs_url());
-        coded || self.alternatives().any(|alternative| alternative.signed.iter().any(url))
+        coded || self.alternatives().any(|alternative| template::flat(&alternative.signed).any(url))
     }
 
     /// What a provider wants to read in the answer to an event.
@@ -161,6 +162,11 @@ impl Source {
         }
     }
 
+    /// Whether the signature covers the place that the dedup key is read from, whichever alternative a request goes to.
+    pub fn signs_key(&self) -> bool {
+        self.key_is_covered
+    }
+
     pub(super) fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
         self.groups.iter().flat_map(|group| &group.alternatives)
     }
@@ -176,19 +182,28 @@ impl Source {
         if let Some(code) = &self.code {
             return code.judge(self, &facts, key);
         }
-        let (alternative, passed) = self.check(&facts)?;
-        if let Some(answer) = alternative.challenges.iter().find_map(|c| answer(c, &facts)) {
+        let (alternative, passed) = match self.check(&facts) {
+            Ok(checked) => checked,
+            Err(refusal) => return self.handshake(&facts, &refusal).map(Admission::Challenge).ok_or(refusal.into()),
+        };
+        if let Some(answer) = alternative.verified_answer(&facts, passed.secret) {
             return Ok(Admission::Challenge(answer));
         }
         let content = |body_digest: &[u8; 16]| signed_digest(alternative, &passed, &facts, body_digest);
         // A token signs nothing, and who holds it can write anything.
-        let signs = alternative.algorithm != Algorithm::Equal;
+        let signs = !alternative.algorithm.is_token();
         let read = Read {
             event_type: alternative.event_type.iter().find_map(|at| facts.text_at(at)),
             id: passed.id.clone(),
             content: signs.then_some(&content),
         };
         Ok(Admission::Event(Verified::attest(self.event(read, &facts))))
+    }
+
+    /// The answer to an unsigned handshake: what is refused for want of something to verify may be one.
+    fn handshake(&self, facts: &Facts<'_>, refusal: &Refusal) -> Option<ChallengeAnswer> {
+        let mut alternatives = self.alternatives().filter(|_| refusal.step == CheckStep::Presence);
+        alternatives.find_map(|alternative| alternative.unsigned_answer(facts))
     }
 
     /// The same check, step by step: those that passed, and the one that did not.
@@ -203,6 +218,10 @@ impl Source {
             Err(refusal) => (None, Some(refusal)),
         };
         let skew = passed.map_or_else(|| refusal.and_then(|r| r.skew_seconds), |passed| passed.skew_seconds);
+        if refusal.is_some_and(|refusal| self.handshake(&facts, refusal).is_some()) {
+            let detail = "the scheme's handshake, which is not signed: it is answered and kept nowhere".to_owned();
+            return vec![Step { name: CheckStep::Presence, ok: true, detail }];
+        }
         let mut steps = Vec::new();
         for name in CheckStep::ALL {
             if let Some(refusal) = refusal.filter(|refusal| refusal.step == name) {
@@ -339,47 +358,8 @@ fn signed_digest(
         return *body_digest;
     }
     let mut hash = sha2::Sha256::new();
-    for part in template::parts(&alternative.signed, facts.request, &passed.values) {
+    for part in template::parts(&alternative.signed, facts.request, &passed.values, None) {
         hash.update(part);
     }
     truncated(hash.finalize().into())
-}
-
-/// The answer, where the request is this challenge.
-fn answer(challenge: &super::check::Challenge, facts: &Facts<'_>) -> Option<ChallengeAnswer> {
-    if facts.request.method != challenge.method {
-        return None;
-    }
-    for (at, literal) in &challenge.matches {
-        if facts.text_at(at)? != literal.as_str() {
-            return None;
-        }
-    }
-    let json = challenge.content_type.as_bytes().starts_with(b"application/json");
-    let mut body = Vec::new();
-    for piece in &challenge.body {
-        match piece {
-            Piece::Literal(bytes) => body.extend_from_slice(bytes),
-            Piece::Place(at) => {
-                let text = facts.text_at(at)?;
-                if json {
-                    // Stands between the template's own quotes.
-                    let quoted = serde_json::to_string(&text).ok()?;
-                    body.extend_from_slice(quoted.get(1..quoted.len() - 1)?.as_bytes());
-                } else {
-                    body.extend_from_slice(text.as_bytes());
-                }
-            }
-            // The parser of answers makes the two above alone.
-            Piece::Body
-            | Piece::Method
-            | Piece::Url
-            | Piece::UrlWithoutQuery
-            | Piece::Path
-            | Piece::Query
-            | Piece::Var(_)
-            | Piece::Group(_) => {}
-        }
-    }
-    Some(ChallengeAnswer { status: challenge.status, content_type: challenge.content_type.clone(), body: body.into() })
 }

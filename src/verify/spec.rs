@@ -25,14 +25,17 @@ pub struct SourceSpec {
 
 /// A scheme as data. Built-in schemes are files of this form too.
 ///
-/// A *locator* names a place in the request: `header:Name`, `query:name`, `form:name`, `json:/pointer`, and in `vars`
-/// also `sig:key` (an item of a split signature header).
+/// A *locator* names a place in the request: `header:Name`, `query:name`, `form:name`, `json:/pointer` (a `*` in it is
+/// every element of a list, and all have to agree), and in `vars` also `sig:key` (an item of a split signature header).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SchemeSpec {
-    /// `hmac-sha1`, `hmac-sha256`, `hmac-sha384`, `hmac-sha512`, `ed25519` or `equal` (a shared token).
+    /// `hmac-sha1`, `hmac-sha256`, `hmac-sha384`, `hmac-sha512`; `hash-sha1`, `hash-sha256` (a plain hash, `signed`
+    /// says where the secret stands in it); `ed25519`, `ecdsa-p256-sha256` (in DER), `rsa-sha256`, `rsa-sha1`; `equal`
+    /// (a shared token) or `basic` (HTTP's, the secret is `user:password`).
     pub verify: Option<String>,
-    /// How a secret's text becomes the key: `text` (the default), `base64` or `hex`.
+    /// How a secret's text becomes the key: `text` (the default), `text-nfkd` (in that Unicode form), `text-html` (its
+    /// HTML entities decoded), `base64` or `hex`; `spki-base64` or `pem` for public keys.
     pub key: Option<String>,
     /// Prefixes of a secret that do not belong to the key; the first that is there is removed.
     #[serde(deserialize_with = "one_or_many")]
@@ -41,8 +44,13 @@ pub struct SchemeSpec {
     /// Name → locator; a `?` before the colon (`header?:X-Nonce`) makes it optional.
     pub vars: BTreeMap<String, String>,
     /// The signed bytes: literals, `{body}`, `{method}`, `{url}`, `{url_noquery}`, `{path}`, `{query}`, variables,
-    /// and groups `[…]` that vanish when a variable in them is absent. `\n` is a line feed. Default: `{body}`.
+    /// and groups `[…]` that vanish when a variable in them is absent. `\n` is a line feed. `{body|sha256hex}`,
+    /// `{body|base64}` and `{body|crc32}` are of the body or a variable, `{url|hubspot}` is the URL with HubSpot's
+    /// escapes decoded; `{key}` is the secret of a plain hash. Default: `{body}`.
     pub signed: Option<String>,
+    /// The signature header as the provider writes it, for signing: `{sig}` and variables. An item of a split header
+    /// that holds `{sig}` comes once for each secret. Default: the variables that stand beside, then the signatures.
+    pub emit: Option<String>,
     pub time: Option<TimeSpec>,
     /// Locator → the literal that has to stand there.
     pub require: BTreeMap<String, String>,
@@ -91,32 +99,52 @@ pub struct TimeSpec {
     pub tolerance: u64,
 }
 
-/// A verified request that is a handshake, and its answer.
+/// A request that is a handshake, and its answer. It is answered and never becomes an event.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChallengeSpec {
     /// Default: `POST`.
     pub method: Option<String>,
-    /// Locator → the literal that tells the handshake from an event.
+    /// `false`: the provider does not sign it. Looked at only where nothing is there that could be verified.
+    /// Default: `true`.
+    pub signed: Option<bool>,
+    /// Locator → the literal that tells the handshake from an event, or `*` for any value.
     #[serde(rename = "match")]
     pub matches: BTreeMap<String, String>,
+    /// What an unsigned one has to hold.
+    pub check: Option<CheckSpec>,
     /// Default: 200.
     pub status: Option<u16>,
     /// Default: `text/plain`.
     pub content_type: Option<String>,
-    /// The answer: literals and `{locator}`.
+    /// Name → template of an answer's header.
+    pub headers: BTreeMap<String, String>,
+    /// The answer: literals, `{locator}`, and `{locator|hmac-hex}` or `{locator|hmac-base64}` made with the secret.
+    /// A request in which one of the places is absent is not this handshake.
     pub body: Option<String>,
+}
+
+/// A place that has to hold one of the source's secrets.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckSpec {
+    /// Its locator.
+    pub at: String,
+    /// How the secrets begin that are for this alone; what follows is what has to stand there. Default: it is any of the
+    /// secrets that verify.
+    pub key: Option<String>,
 }
 
 impl SchemeSpec {
     /// The fields' names as they are written, for telling an unknown one where others may stand beside them.
-    pub const FIELDS: [&str; 14] = [
+    pub const FIELDS: [&str; 15] = [
         "verify",
         "key",
         "key_strip",
         "sig",
         "vars",
         "signed",
+        "emit",
         "time",
         "require",
         "id",
@@ -135,6 +163,15 @@ impl SchemeSpec {
         self.alternatives.iter().map(|alternative| alternative.clone().over(self)).collect()
     }
 
+    /// The scheme with its time signed, and no matter which.
+    pub(super) fn without_window(mut self) -> SchemeSpec {
+        self.time = None;
+        for alternative in &mut self.alternatives {
+            alternative.time = None;
+        }
+        self
+    }
+
     fn over(self, base: &SchemeSpec) -> SchemeSpec {
         let either = |own: Vec<String>, base: &Vec<String>| if own.is_empty() { base.clone() } else { own };
         let any = |own: BTreeMap<_, _>, base: &BTreeMap<_, _>| if own.is_empty() { base.clone() } else { own };
@@ -145,6 +182,7 @@ impl SchemeSpec {
             sig: self.sig.or_else(|| base.sig.clone()),
             vars: any(self.vars, &base.vars),
             signed: self.signed.or_else(|| base.signed.clone()),
+            emit: self.emit.or_else(|| base.emit.clone()),
             time: self.time.or_else(|| base.time.clone()),
             require: any(self.require, &base.require),
             id: either(self.id, &base.id),

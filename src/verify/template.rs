@@ -1,6 +1,7 @@
 //! Templates of the signed bytes and of challenge answers: parsed once, rendered as a list of slices so that the body
 //! is never copied.
 
+use super::key::{self, Part};
 use super::locator::{Locator, url_path, url_query, url_without_query};
 use super::source::Request;
 use smallvec::SmallVec;
@@ -10,7 +11,34 @@ use std::borrow::Cow;
 pub(super) type Values<'r> = SmallVec<[Option<Cow<'r, [u8]>>; 4]>;
 
 /// Slices that, one after the other, are the rendered text.
-pub(super) type Parts<'a> = SmallVec<[&'a [u8]; 12]>;
+pub(super) type Parts<'a> = SmallVec<[Part<'a>; 8]>;
+
+/// What a template can make of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Sha256Hex,
+    Base64,
+    Crc32,
+    /// HubSpot decodes some escapes of the URL before it signs.
+    HubSpot,
+    /// The secret's code of it, in answers only.
+    HmacHex,
+    HmacBase64,
+}
+
+impl Function {
+    pub(super) fn parse(name: &str) -> Option<Function> {
+        Some(match name {
+            "sha256hex" => Function::Sha256Hex,
+            "base64" => Function::Base64,
+            "crc32" => Function::Crc32,
+            "hubspot" => Function::HubSpot,
+            "hmac-hex" => Function::HmacHex,
+            "hmac-base64" => Function::HmacBase64,
+            _ => return None,
+        })
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
@@ -21,8 +49,11 @@ pub(super) enum Piece {
     UrlWithoutQuery,
     Path,
     Query,
+    /// The secret, where it is hashed with the rest.
+    Key,
     /// A variable, by its index.
     Var(usize),
+    Call(Function, Box<Piece>),
     /// Left out as a whole when a variable in it is absent.
     Group(Vec<Piece>),
     /// A place in the request, in answers only.
@@ -82,54 +113,103 @@ pub(super) fn parse(text: &str, resolve: &mut dyn FnMut(&str) -> Result<Piece, S
     Ok(outer)
 }
 
-/// Renders `pieces` for one request.
-pub(super) fn parts<'a>(pieces: &'a [Piece], request: Request<'a>, values: &'a Values<'_>) -> Parts<'a> {
+/// Renders `pieces` for one request. `key` is what stands for the secret.
+pub(super) fn parts<'a>(
+    pieces: &'a [Piece],
+    request: Request<'a>,
+    values: &'a Values<'_>,
+    key: Option<&'a [u8]>,
+) -> Parts<'a> {
     let mut parts = Parts::new();
+    let part = |piece| part(piece, request, values, key);
     for piece in pieces {
         if let Piece::Group(group) = piece {
             let absent = |i: usize| values.get(i).is_none_or(Option::is_none);
             if !variables(group).any(absent) {
-                parts.extend(group.iter().filter_map(|piece| part(piece, request, values)));
+                parts.extend(group.iter().filter_map(part));
             }
-        } else {
-            parts.extend(part(piece, request, values));
+        } else if let Some(part) = part(piece) {
+            parts.push(part);
         }
     }
     parts
 }
 
-fn part<'a>(piece: &'a Piece, request: Request<'a>, values: &'a Values<'_>) -> Option<&'a [u8]> {
-    match piece {
-        Piece::Literal(bytes) => Some(bytes),
-        Piece::Body => Some(request.body),
-        Piece::Method => Some(request.method.as_str().as_bytes()),
-        Piece::Url => Some(request.url.as_bytes()),
-        Piece::UrlWithoutQuery => Some(url_without_query(request.url).as_bytes()),
-        Piece::Path => Some(url_path(request.url).as_bytes()),
-        Piece::Query => Some(url_query(request.url).as_bytes()),
-        Piece::Var(index) => values.get(*index)?.as_deref(),
+fn part<'a>(piece: &'a Piece, request: Request<'a>, values: &'a Values<'_>, key: Option<&'a [u8]>) -> Option<Part<'a>> {
+    Some(Cow::Borrowed(match piece {
+        Piece::Literal(bytes) => bytes,
+        Piece::Body => request.body,
+        Piece::Method => request.method.as_str().as_bytes(),
+        Piece::Url => request.url.as_bytes(),
+        Piece::UrlWithoutQuery => url_without_query(request.url).as_bytes(),
+        Piece::Path => url_path(request.url).as_bytes(),
+        Piece::Query => url_query(request.url).as_bytes(),
+        Piece::Key => key?,
+        Piece::Var(index) => values.get(*index)?.as_deref()?,
+        Piece::Call(function, inner) => {
+            let text = part(inner, request, values, key)?;
+            return match function {
+                Function::Sha256Hex => Some(Cow::Owned(key::sha256_hex(&text).into_bytes())),
+                Function::Base64 => Some(Cow::Owned(key::base64_text(&text).into_bytes())),
+                Function::Crc32 => Some(Cow::Owned(key::crc32(&text).into_bytes())),
+                Function::HubSpot => Some(hubspot_decoded(text)),
+                Function::HmacHex | Function::HmacBase64 => None,
+            };
+        }
         // Groups do not nest, and only answers, which are rendered as text, hold places.
-        Piece::Group(_) | Piece::Place(_) => None,
+        Piece::Group(_) | Piece::Place(_) => return None,
+    }))
+}
+
+/// The escapes that HubSpot decodes: of `: / ? @ ! $ ' ( ) * , ;`, and no others.
+fn hubspot_decoded(url: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    if !url.contains(&b'%') {
+        return url;
+    }
+    let mut decoded = Vec::with_capacity(url.len());
+    let mut rest: &[u8] = &url;
+    while let [first, tail @ ..] = rest {
+        let character = match rest {
+            [b'%', high, low, ..] => match [*high, low.to_ascii_uppercase()] {
+                [b'3', b'A'] => Some(b':'),
+                [b'2', b'F'] => Some(b'/'),
+                [b'3', b'F'] => Some(b'?'),
+                [b'4', b'0'] => Some(b'@'),
+                [b'2', b'1'] => Some(b'!'),
+                [b'2', b'4'] => Some(b'$'),
+                [b'2', b'7'] => Some(b'\''),
+                [b'2', b'8'] => Some(b'('),
+                [b'2', b'9'] => Some(b')'),
+                [b'2', b'A'] => Some(b'*'),
+                [b'2', b'C'] => Some(b','),
+                [b'3', b'B'] => Some(b';'),
+                _ => None,
+            },
+            _ => None,
+        };
+        decoded.push(character.unwrap_or(*first));
+        rest = if character.is_some() { &tail[2..] } else { tail };
+    }
+    Cow::Owned(decoded)
+}
+
+impl Piece {
+    /// What it is made of, without what a function does with it.
+    pub(super) fn inner(&self) -> &Piece {
+        if let Piece::Call(_, inner) = self { inner } else { self }
     }
 }
 
 /// The variables that `pieces` name, those in groups included.
 pub(super) fn variables(pieces: &[Piece]) -> impl Iterator<Item = usize> {
-    pieces
-        .iter()
-        .flat_map(|piece| match piece {
-            Piece::Group(group) => group.as_slice(),
-            Piece::Literal(_)
-            | Piece::Body
-            | Piece::Method
-            | Piece::Url
-            | Piece::UrlWithoutQuery
-            | Piece::Path
-            | Piece::Query
-            | Piece::Var(_)
-            | Piece::Place(_) => std::slice::from_ref(piece),
-        })
-        .filter_map(|piece| if let Piece::Var(index) = piece { Some(*index) } else { None })
+    flat(pieces).filter_map(|piece| if let Piece::Var(index) = piece { Some(*index) } else { None })
+}
+
+/// The pieces, those in groups included, without functions.
+pub(super) fn flat<'a>(pieces: &'a [Piece]) -> impl Iterator<Item = &'a Piece> {
+    let members =
+        |piece: &'a Piece| if let Piece::Group(group) = piece { group.as_slice() } else { std::slice::from_ref(piece) };
+    pieces.iter().flat_map(members).map(Piece::inner)
 }
 
 #[cfg(test)]
@@ -145,6 +225,9 @@ mod tests {
             "path" => Ok(Piece::Path),
             "a" => Ok(Piece::Var(0)),
             "b" => Ok(Piece::Var(1)),
+            "key" => Ok(Piece::Key),
+            "body|sha256hex" => Ok(Piece::Call(Function::Sha256Hex, Box::new(Piece::Body))),
+            "a|crc32" => Ok(Piece::Call(Function::Crc32, Box::new(Piece::Var(0)))),
             _ => Err(format!("`{name}` is not known")),
         }
     }
@@ -160,7 +243,7 @@ mod tests {
             body: &body,
             received_at: Timestamp::ZERO,
         };
-        String::from_utf8(parts(&pieces, request, &values).concat()).unwrap()
+        String::from_utf8(parts(&pieces, request, &values, Some(b"K")).concat()).unwrap()
     }
 
     #[test]
@@ -171,6 +254,20 @@ mod tests {
         assert_eq!(rendered("[id:{a};]t:{b};", None), "t:B;");
         assert_eq!(rendered("[{a}{b}]{b}", None), "B");
         assert_eq!(rendered("", None), "");
+        assert_eq!(rendered("{key}{b}", None), "KB");
+        let hash = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+        assert_eq!(rendered("{body|sha256hex}[|{a|crc32}]", Some("123456789")), format!("{hash}|3421780262"));
+        assert_eq!(rendered("{body|sha256hex}[|{a|crc32}]", None), hash);
+    }
+
+    #[test]
+    fn hubspot_decodes_twelve_escapes() {
+        let decoded = |url: &str| String::from_utf8(hubspot_decoded(url.as_bytes().into()).into_owned()).unwrap();
+        let all = "%3A%2F%3F%40%21%24%27%28%29%2A%2C%3B";
+        assert_eq!(decoded(all), ":/?@!$'()*,;");
+        assert_eq!(decoded(&all.to_ascii_lowercase()), ":/?@!$'()*,;");
+        assert_eq!(decoded("a%20%253A%2"), "a%20%253A%2");
+        assert_eq!(decoded("%"), "%");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! `sign`, `verify`, `send` and `listen`, each by the binary.
 
 use super::hookgate;
-use hookgate::verify::schemes;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -62,9 +61,12 @@ fn secret_of(scheme: &str) -> &'static str {
 }
 
 #[test]
-fn what_is_signed_is_valid_for_every_scheme() {
+fn what_is_signed_is_valid() {
     let files = Files::new();
-    for scheme in schemes::names() {
+    // The verification room tests every scheme; here is one of each shape.
+    for scheme in
+        ["cloudinary-sha1", "github", "paddle", "shopify", "slack", "standard-webhooks", "stripe", "svix", "workos"]
+    {
         let secret = format!("--secret={}", secret_of(scheme));
         let scheme_flag = format!("--scheme={scheme}");
         let keys = [scheme_flag.as_str(), secret.as_str()];
@@ -236,9 +238,12 @@ fn golden() -> String {
 fn a_file_of_cases_is_run() {
     let ran = run(&["verify", "--cases", &golden()]);
     assert_eq!(code(&ran), 0, "{}", out(&ran));
-    assert!(out(&ran).contains("standard-webhooks") && err(&ran).contains("232 cases, 0 differ"), "{ran:?}");
-
     let mut cases: Value = serde_json::from_str(&std::fs::read_to_string(golden()).unwrap()).unwrap();
+    let count = cases.as_array().unwrap().len();
+    assert!(count > 600);
+    let told = format!("{count} cases, 0 differ");
+    assert!(out(&ran).contains("standard-webhooks") && err(&ran).contains(&told), "{ran:?}");
+
     cases[0]["expect"] = "invalid".into();
     cases[0]["reason"] = "malformed".into();
     cases[1]["scheme"] = "nix".into();
@@ -253,7 +258,7 @@ fn a_file_of_cases_is_run() {
     );
     assert!(lines.contains("(nix): expected valid, is not run: unknown scheme `nix`"), "{lines}");
     let told = json(&run(&["verify", "--json", "--cases", &file]));
-    assert_eq!((&told["ok"], &told["cases"]), (&false.into(), &232.into()));
+    assert_eq!((&told["ok"], &told["cases"]), (&false.into(), &count.into()));
     assert_eq!(told["differing"].as_array().unwrap().len(), 2);
     assert_eq!(told["schemes"]["nix"]["differ"], 1);
     assert_eq!(out(&run(&["verify", "-q", "--cases", &file])), "sw-sign-vector\nsw-secret-without-prefix\n");

@@ -46,6 +46,7 @@ impl Verifier for Obedient {
             return Ok(Admission::Challenge(ChallengeAnswer {
                 status: StatusCode::OK,
                 content_type,
+                headers: Vec::new(),
                 body: Bytes::from_static(b"echoed"),
             }));
         }
@@ -67,6 +68,7 @@ impl Verifier for Obedient {
 pub struct Front {
     pub address: SocketAddr,
     pub ledger: Arc<FakeLedger>,
+    pub ingress: Arc<Ingress>,
     pub stop: CancellationToken,
     pub served: JoinHandle<()>,
     /// Writes the rejection log, until `stop`.
@@ -122,16 +124,18 @@ pub async fn front(settings: Settings, limits: Limits) -> Front {
     };
     // Endpoint 2 is unknown to the slots: what goes there waits.
     slots.configure(vec![caps(1), caps(3)], 100, 100);
-    let ingress = Ingress::new(&settings, Arc::clone(&ledger) as _, slots, Arc::new(SystemClock));
+    let ingress = Arc::new(Ingress::new(&settings, Arc::clone(&ledger) as _, slots, Arc::new(SystemClock)));
     ingress.replace_routes(routes());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let ingress = Arc::new(ingress);
     let served = tokio::spawn(serve(listener, Arc::clone(&ingress), limits, stop.clone()));
     let until = stop.clone();
-    let kept = tokio::spawn(async move { ingress.keep_rejections(until).await });
-    Front { address, ledger, stop, served, kept }
+    let kept = tokio::spawn({
+        let ingress = Arc::clone(&ingress);
+        async move { ingress.keep_rejections(until).await }
+    });
+    Front { address, ledger, ingress, stop, served, kept }
 }
 
 pub async fn plain() -> Front {
@@ -373,6 +377,95 @@ async fn other_methods_are_for_handshakes() {
     assert_eq!(shaken.header("x-content-type-options"), Some("nosniff"));
     let posted = ask(front.address, post("/in/acme/github", "x-challenge: 1\r\n", "x")).await;
     assert_eq!((posted.status, posted.body.as_slice()), (200, b"echoed".as_slice()));
+    assert_eq!(front.stored(), 0);
+}
+
+/// Sources of real schemes that shake hands.
+async fn shaking() -> Front {
+    let front = plain().await;
+    let inlet = |key: u32, scheme: &str, secrets: &[&str]| {
+        let spec = SourceSpec { scheme: scheme.to_owned(), ..SourceSpec::default() };
+        let secrets = secrets.iter().map(|secret| Secret::new(*secret)).collect();
+        let source = spec.compile(&name("acme"), &name(scheme), secrets).unwrap();
+        let place = ((TenantKey(1), name("acme")), (SourceKey(key), name(scheme)));
+        Inlet::new(place.0, place.1, scheme, Arc::new(source), BODY_BYTES_MAX)
+    };
+    let secret = "a-secret-for-tests";
+    front.ingress.replace_routes(Routes::from_iter([
+        inlet(1, "meta", &[secret, "verify:our-token"]),
+        inlet(2, "x-twitter", &["hookgate-test-secret"]),
+        inlet(3, "ms-graph", &[secret]),
+        inlet(4, "cloudevents", &[secret]),
+        inlet(5, "trello", &[secret]),
+        inlet(6, "woocommerce", &[secret]),
+        inlet(7, "slack", &[secret]),
+        inlet(8, "zoom", &[secret]),
+        inlet(9, "dropbox", &[secret]),
+    ]));
+    front
+}
+
+#[tokio::test]
+async fn handshakes_are_answered_and_store_nothing() {
+    let front = shaking().await;
+    let get = |place: &str| format!("GET /in/acme/{place} HTTP/1.1\r\nhost: a\r\n\r\n");
+    let x_answer = r#"{"response_token":"sha256=oWSQBlKao5Ck79t5+n6VwhK5fmFAXRtfu5IqkmHdRFk="}"#;
+    for (request, content_type, body) in [
+        (get("meta?hub.mode=subscribe&hub.verify_token=our-token&hub.challenge=42"), "text/plain", "42"),
+        (get("x-twitter?crc_token=challenge_string"), "application/json", x_answer),
+        (get("dropbox?challenge=%3Cb%3E"), "text/plain", "<b>"),
+        (post("/in/acme/ms-graph?validationToken=a%3Cb", "", ""), "text/plain", "a<b"),
+        (
+            post("/in/acme/woocommerce", "content-type: application/x-www-form-urlencoded\r\n", "webhook_id=1"),
+            "text/plain",
+            "",
+        ),
+    ] {
+        let reply = ask(front.address, &request).await;
+        assert_eq!((reply.status, String::from_utf8_lossy(&reply.body).as_ref()), (200, body), "{request}");
+        assert_eq!(reply.header("content-type"), Some(content_type), "{request}");
+        assert_eq!(reply.header("x-content-type-options"), Some("nosniff"), "{request}");
+    }
+    let options = "OPTIONS /in/acme/cloudevents HTTP/1.1\r\nhost: a\r\nwebhook-request-origin: e.test\r\n\r\n";
+    let reply = ask(front.address, options).await;
+    assert_eq!((reply.status, reply.header("webhook-allowed-origin")), (200, Some("e.test")));
+    let mut peer = Peer::connect(front.address).await;
+    peer.send("HEAD /in/acme/trello HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+    assert!(peer.rest().await.starts_with("HTTP/1.1 200"));
+    for request in [
+        get("meta?hub.mode=subscribe&hub.verify_token=guessed&hub.challenge=42"),
+        get("x-twitter?crc_token=%7B%7D"),
+        get("cloudevents"),
+        get("slack?challenge=a"),
+    ] {
+        let reply = ask(front.address, &request).await;
+        assert_problem(&reply, 405, "method_not_allowed");
+    }
+    assert_eq!(front.stored(), 0);
+}
+
+#[tokio::test]
+async fn signed_handshakes_are_answered_by_who_can_verify_them() {
+    let front = shaking().await;
+    for (scheme, body, answer) in [
+        ("slack", r#"{"type":"url_verification","challenge":"3eZ"}"#, "3eZ"),
+        ("zoom", r#"{"event":"endpoint.url_validation","payload":{"plainToken":"t"}}"#, "encryptedToken"),
+    ] {
+        let spec = SourceSpec { scheme: scheme.to_owned(), ..SourceSpec::default() };
+        let source = spec.compile(&name("acme"), &name(scheme), vec![Secret::new("a-secret-for-tests")]).unwrap();
+        let bytes = Bytes::from_static(body.as_bytes());
+        let timestamp = SystemClock.now();
+        let sign = SignRequest { id: "a", event_type: None, timestamp, url: "https://a.test/", body: &bytes };
+        let headers: String =
+            source.sign(sign).unwrap().iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let place = format!("/in/acme/{scheme}");
+        let reply = ask(front.address, post(&place, &headers, body)).await;
+        assert_eq!(reply.status, 200);
+        assert!(String::from_utf8_lossy(&reply.body).contains(answer), "{scheme}");
+        let forged = headers.replace("v0=", "v0=0");
+        assert_problem(&ask(front.address, post(&place, &forged, body)).await, 401, "malformed");
+        assert_problem(&ask(front.address, post(&place, "", body)).await, 401, "missing_header");
+    }
     assert_eq!(front.stored(), 0);
 }
 

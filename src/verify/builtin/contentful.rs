@@ -87,7 +87,7 @@ fn listed(facts: &Facts<'_>, list: &str) -> Result<BTreeMap<String, Vec<u8>>, Re
         let told = parsed.as_str().to_owned();
         let value = match facts.at(&Locator::Header(parsed)) {
             Place::Value(value) => value.trim_ascii().to_vec(),
-            Place::Absent => {
+            Place::Absent | Place::Unreadable => {
                 return Err(Refusal::missing(format!("header {told}, which is signed, is absent or empty")));
             }
             Place::Repeated => {

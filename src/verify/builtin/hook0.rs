@@ -122,7 +122,7 @@ fn values(facts: &Facts<'_>, names: &str) -> Result<Vec<u8>, Refusal> {
         }
         match facts.at(&Locator::Header(parsed)) {
             Place::Value(value) => values.extend_from_slice(&value),
-            Place::Absent => {
+            Place::Absent | Place::Unreadable => {
                 return Err(Refusal::missing(format!("header {told}, which is signed, is absent or empty")));
             }
             Place::Repeated => {

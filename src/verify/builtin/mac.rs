@@ -1,9 +1,11 @@
 //! A source's secrets as keys of one message authentication code.
 
 use super::read::{mismatch, undecodable};
-use crate::verify::key::{Algorithm, Candidate, Encoding, Key, candidate};
+use crate::verify::key::{Algorithm, Candidate, Encoding, Key, Part, candidate};
 use crate::verify::refusal::Refusal;
 use crate::verify::sign::SignError;
+
+use smallvec::SmallVec;
 
 pub(in crate::verify) struct Macs {
     algorithm: Algorithm,
@@ -24,9 +26,10 @@ impl Macs {
 
     /// Which secret made one of the candidates. All are tried, so that the time tells nothing about which it was.
     pub(super) fn made(&self, parts: &[&[u8]], candidates: &[Candidate]) -> Option<usize> {
+        let parts = borrowed(parts);
         let mut hit = None;
         for (number, key) in self.keys.iter().enumerate() {
-            hit = hit.or(key.matches(parts, candidates).then_some(number));
+            hit = hit.or(key.matches(&parts, candidates).then_some(number));
         }
         hit
     }
@@ -38,7 +41,11 @@ impl Macs {
 
     /// The first secret's signature.
     pub(super) fn sign(&self, parts: &[&[u8]]) -> Result<String, SignError> {
-        let signature = self.keys.first().and_then(|key| key.sign(parts, Some(self.encoding)));
+        let signature = self.keys.first().and_then(|key| key.sign(&borrowed(parts), Some(self.encoding)));
         signature.map(|text| text.to_string()).ok_or(SignError::NoSigningKey)
     }
+}
+
+fn borrowed<'p>(parts: &[&'p [u8]]) -> SmallVec<[Part<'p>; 8]> {
+    parts.iter().map(|part| Part::Borrowed(part)).collect()
 }

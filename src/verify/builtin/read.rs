@@ -76,5 +76,5 @@ pub(super) fn content(signed: &[&[u8]]) -> [u8; 16] {
 /// An answer of 200 in plain text.
 pub(super) fn told(text: impl Into<Bytes>) -> ChallengeAnswer {
     let content_type = HeaderValue::from_static("text/plain");
-    ChallengeAnswer { status: StatusCode::OK, content_type, body: text.into() }
+    ChallengeAnswer { status: StatusCode::OK, content_type, headers: Vec::new(), body: text.into() }
 }

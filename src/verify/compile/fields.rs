@@ -1,13 +1,13 @@
 //! The fields of one alternative: each gets its meaning, or a problem that names it.
 
 use super::{Compiler, TOLERANCE_SECONDS_MAX};
-use crate::verify::check::{Alternative, Challenge, Sig, Time, Unit, Var};
+use crate::secret::Secret;
+use crate::verify::check::{Alternative, Sig, Time, Unit, Var};
 use crate::verify::key::{Algorithm, Encoding};
 use crate::verify::locator::Locator;
 use crate::verify::source::DedupRule;
-use crate::verify::spec::{ChallengeSpec, SchemeSpec, SigSpec};
-use crate::verify::template::{self, Piece};
-use http::{HeaderValue, Method, StatusCode};
+use crate::verify::spec::{SchemeSpec, SigSpec};
+use crate::verify::template::{self, Function, Piece};
 use std::collections::BTreeMap;
 
 const VARS_MAX: usize = 16;
@@ -18,6 +18,7 @@ impl Compiler {
         spec: &SchemeSpec,
         tolerance: Option<u64>,
         dedup: &DedupRule,
+        secrets: &[Secret],
     ) -> Option<Alternative> {
         let before = self.problems.len();
         let verify = spec.verify.as_deref().ok_or_else(|| format!("is missing: use {}", Algorithm::NAMES));
@@ -28,6 +29,7 @@ impl Compiler {
         let sig = self.sig(spec.sig.as_ref(), algorithm);
         let vars = self.vars(&spec.vars, spec.sig.as_ref());
         let signed = self.signed(spec.signed.as_deref(), &vars, algorithm);
+        let emit = spec.emit.as_deref().and_then(|text| self.emit(text, spec.sig.as_ref(), &vars));
         let time = self.time(spec, tolerance, &vars, signed.as_deref());
         let require = self.literals("require", &spec.require);
         let id = self.locators("id", &spec.id);
@@ -44,20 +46,22 @@ impl Compiler {
             }
         };
         let event_type = self.locators("type", &spec.event_type);
-        let challenges = spec.challenge.iter().enumerate().filter_map(|(i, c)| self.challenge(i, c)).collect();
+        let challenges = self.challenges(spec, algorithm, secrets);
         if self.problems.len() > before {
             return None;
         }
         let (algorithm, signed) = (algorithm?, signed?);
-        let covered = |at: &Locator| algorithm == Algorithm::Equal || covers(&signed, &vars, at);
-        let covers_body = signed.contains(&Piece::Body);
+        let covered = |at: &Locator| algorithm.is_token() || covers(&signed, &vars, at);
+        let covers_body = covers_body(&signed);
         let covers_key = match dedup {
             // Without a place the key is the signed content, and the same request may have an id elsewhere.
             DedupRule::Scheme => !id.is_empty() && id.iter().all(covered),
             DedupRule::At(at) => covered(at),
-            DedupRule::Body => algorithm == Algorithm::Equal || covers_body,
+            DedupRule::Body => algorithm.is_token() || covers_body,
             DedupRule::Never => true,
         };
+        let var_at = |at: &Locator| vars.iter().position(|var| var.locator == *at);
+        let id = id.into_iter().map(|at| (at.clone(), var_at(&at))).collect();
         Some(Alternative {
             algorithm,
             keys: Vec::new(),
@@ -66,10 +70,12 @@ impl Compiler {
             require: require.into_iter().map(|(at, literal)| (at, literal.into_bytes())).collect(),
             vars,
             signed,
+            emit,
             time,
             id,
             id_is_word,
             event_type,
+            signs_tokens: challenges.iter().any(|one| !one.signed && one.check.is_none() && one.makes_code()),
             challenges,
             covers_key,
         })
@@ -93,11 +99,11 @@ impl Compiler {
             self.problem("sig.take", "has no effect without `pair`: say what stands between name and value");
         }
         let encoding = match (spec.encoding.as_deref(), algorithm) {
-            (Some(_), Some(Algorithm::Equal)) => {
+            (Some(_), Some(Algorithm::Equal | Algorithm::Basic)) => {
                 self.problem("sig.encoding", "has no effect, a token is compared as it stands: remove it");
                 None
             }
-            (None, Some(Algorithm::Equal) | None) => None,
+            (None, Some(Algorithm::Equal | Algorithm::Basic) | None) => None,
             (None, Some(_)) => {
                 self.problem("sig.encoding", format!("is missing: use {}", Encoding::NAMES));
                 None
@@ -118,10 +124,9 @@ impl Compiler {
         })
     }
 
-    fn separator(&mut self, field: &str, text: Option<&str>) -> Option<char> {
-        let mut chars = text?.chars();
-        match (chars.next(), chars.next()) {
-            (Some(one), None) if one.is_ascii() => Some(one),
+    fn separator(&mut self, field: &str, text: Option<&str>) -> Option<u8> {
+        match text?.as_bytes() {
+            [one] => Some(*one),
             _ => {
                 self.problem(field, "has to be one ASCII character, such as `,`: spaces around items need no mention");
                 None
@@ -140,7 +145,7 @@ impl Compiler {
             if name.is_empty() || !name.chars().all(word) {
                 self.problem(&field, "a variable's name is made of `a-z`, `0-9` and `_`: rename it");
             }
-            if BUILT_IN.contains(&name.as_str()) {
+            if BUILT_IN.contains(&name.as_str()) || name == SIGNATURE {
                 self.problem(&field, format!("`{name}` is built in: rename the variable"));
             }
             let optional = text.split(':').next().is_some_and(|kind| kind.ends_with('?'));
@@ -158,21 +163,38 @@ impl Compiler {
     }
 
     fn signed(&mut self, text: Option<&str>, vars: &[Var], algorithm: Option<Algorithm>) -> Option<Vec<Piece>> {
-        if algorithm == Some(Algorithm::Equal) {
+        if algorithm.is_some_and(Algorithm::is_token) {
             if text.is_some() {
                 self.problem("signed", "has no effect, a token signs nothing: remove it");
             }
             return Some(Vec::new());
         }
+        let unknown = |name: &str| {
+            format!("`{{{name}}}` is not known: declare it in `vars`, or use one of {}", BUILT_IN.join(", "))
+        };
+        let plain = |name: &str| {
+            let variable = || vars.iter().position(|v| v.name == name).map(Piece::Var);
+            built_in(name).or_else(variable).ok_or_else(|| unknown(name))
+        };
         let mut resolve = |name: &str| {
-            built_in(name).or_else(|| vars.iter().position(|v| v.name == name).map(Piece::Var)).ok_or_else(|| {
-                format!("`{{{name}}}` is not known: declare it in `vars`, or use one of {}", BUILT_IN.join(", "))
-            })
+            let Some((name, function)) = name.split_once('|') else { return plain(name) };
+            let inner = Box::new(plain(name)?);
+            match (Function::parse(function), inner.as_ref()) {
+                (
+                    Some(function @ (Function::Sha256Hex | Function::Base64 | Function::Crc32)),
+                    Piece::Body | Piece::Var(_),
+                )
+                | (Some(function @ Function::HubSpot), Piece::Url) => Ok(Piece::Call(function, inner)),
+                _ => Err(format!(
+                    "`{{{name}|{function}}}` is not known: use `sha256hex`, `base64` or `crc32` of the body or a variable, or \
+                     `{{url|hubspot}}`"
+                )),
+            }
         };
         let pieces = template::parse(text.unwrap_or("{body}"), &mut resolve);
         let pieces = self.found("signed", pieces)?;
         for piece in &pieces {
-            match piece {
+            match piece.inner() {
                 Piece::Var(index) if vars[*index].optional => {
                     let name = &vars[*index].name;
                     self.problem("signed", format!("`{{{name}}}` may be absent: put it in a group, `[…{{{name}}}…]`"));
@@ -183,19 +205,21 @@ impl Compiler {
                         r"a group without an optional variable never vanishes: write `\[` and `\]` for the characters",
                     );
                 }
-                Piece::Var(_)
-                | Piece::Group(_)
-                | Piece::Literal(_)
-                | Piece::Body
-                | Piece::Method
-                | Piece::Url
-                | Piece::UrlWithoutQuery
-                | Piece::Path
-                | Piece::Query
-                | Piece::Place(_) => {}
+                _ => {}
             }
         }
-        if text.is_some() && pieces.iter().all(|piece| matches!(piece, Piece::Literal(_))) {
+        let holds_key = template::flat(&pieces).any(|piece| *piece == Piece::Key);
+        match algorithm {
+            Some(algorithm) if algorithm.is_hash() && !holds_key => {
+                self.problem("signed", "hashes no secret, so anybody can make it: put `{key}` where the secret stands");
+            }
+            Some(algorithm) if !algorithm.is_hash() && holds_key => {
+                self.problem("signed", "holds `{key}`, which only a plain hash does: remove it");
+            }
+            _ => {}
+        }
+        let of_us = |piece: &Piece| matches!(piece, Piece::Literal(_) | Piece::Key);
+        if text.is_some() && pieces.iter().all(of_us) {
             self.problem("signed", "covers nothing of the request: add `{body}`");
         }
         Some(pieces)
@@ -234,31 +258,30 @@ impl Compiler {
         unit.map(|unit| Time { var, unit, tolerance_millis })
     }
 
-    fn challenge(&mut self, index: usize, spec: &ChallengeSpec) -> Option<Challenge> {
-        let field = |name: &str| format!("challenge[{index}].{name}");
-        let method = spec.method.as_deref().unwrap_or("POST").parse::<Method>();
-        let method = self.found(&field("method"), method.map_err(|_| "is not a method: write `POST`".to_owned()));
-        if spec.matches.is_empty() {
-            self.problem(&field("match"), "is missing: say what tells a challenge from an event");
-        }
-        let matches = self.literals(&field("match"), &spec.matches);
-        let status = spec.status.unwrap_or(200);
-        let status = StatusCode::from_u16(status).ok().filter(StatusCode::is_success);
-        let status = self.found(&field("status"), status.ok_or_else(|| "has to be 200 to 299".to_owned()));
-        let content_type = HeaderValue::from_str(spec.content_type.as_deref().unwrap_or("text/plain"));
-        let content_type = content_type.map_err(|_| "is not a header value: write `text/plain`".to_owned());
-        let content_type = self.found(&field("content_type"), content_type);
-        let mut resolve = |name: &str| match Locator::parse(name, &mut self.pointers)? {
-            Locator::Sig(_) => Err(format!("`{{{name}}}`: an answer holds places of the request")),
-            at => Ok(Piece::Place(at)),
+    /// The items of the signature header; what stands for the signature comes after the variables.
+    fn emit(&mut self, text: &str, sig: Option<&SigSpec>, vars: &[Var]) -> Option<Vec<Vec<Piece>>> {
+        let mut resolve = |name: &str| match name {
+            SIGNATURE => Ok(Piece::Var(vars.len())),
+            _ => vars
+                .iter()
+                .position(|v| v.name == name)
+                .map(Piece::Var)
+                .ok_or_else(|| format!("`{{{name}}}` is not known: use `{{sig}}`, or declare it in `vars`")),
         };
-        let body = template::parse(spec.body.as_deref().unwrap_or_default(), &mut resolve);
-        let body = self.found(&field("body"), body);
-        Some(Challenge { method: method?, matches, status: status?, content_type: content_type?, body: body? })
+        let split = sig.and_then(|sig| sig.split.as_deref()).filter(|split| !split.is_empty());
+        let items: Vec<&str> = split.map_or_else(|| vec![text], |split| text.split(split).collect());
+        let items: Result<Vec<_>, String> = items.into_iter().map(|item| template::parse(item, &mut resolve)).collect();
+        let items = self.found("emit", items)?;
+        if !items.iter().any(|item| template::variables(item).any(|index| index == vars.len())) {
+            self.problem("emit", "holds no signature: put `{sig}` where it stands");
+        }
+        Some(items)
     }
 }
 
-const BUILT_IN: [&str; 6] = ["body", "method", "url", "url_noquery", "path", "query"];
+const BUILT_IN: [&str; 7] = ["body", "method", "url", "url_noquery", "path", "query", "key"];
+/// What stands for the signature in `emit`.
+const SIGNATURE: &str = "sig";
 
 fn built_in(name: &str) -> Option<Piece> {
     Some(match name {
@@ -268,32 +291,42 @@ fn built_in(name: &str) -> Option<Piece> {
         "url_noquery" => Piece::UrlWithoutQuery,
         "path" => Piece::Path,
         "query" => Piece::Query,
+        "key" => Piece::Key,
         _ => return None,
     })
+}
+
+/// Whether the signed bytes hold the body, or what can only be of it. A CRC-32 is none.
+fn covers_body(signed: &[Piece]) -> bool {
+    let body = |piece: &Piece| match piece {
+        Piece::Call(Function::Sha256Hex | Function::Base64, inner) => **inner == Piece::Body,
+        piece => *piece == Piece::Body,
+    };
+    signed.iter().any(body)
 }
 
 /// Whether the signed bytes hold what stands at `at`, whenever something stands there.
 fn covers(signed: &[Piece], vars: &[Var], at: &Locator) -> bool {
     let here = |index: usize| vars[index].locator == *at;
-    // A group vanishes with another variable in it, too.
-    let sure = |piece: &Piece| match piece {
-        Piece::Group(group) => !template::variables(group).any(|index| vars[index].optional && !here(index)),
-        Piece::Literal(_)
-        | Piece::Body
-        | Piece::Method
-        | Piece::Url
-        | Piece::UrlWithoutQuery
-        | Piece::Path
-        | Piece::Query
-        | Piece::Var(_)
-        | Piece::Place(_) => true,
+    let holds = |piece: &Piece| match piece {
+        // A group vanishes with another variable in it, too.
+        Piece::Group(group) => {
+            template::variables(group).any(here)
+                && !template::variables(group).any(|index| vars[index].optional && !here(index))
+        }
+        Piece::Var(index) => here(*index),
+        Piece::Call(Function::Sha256Hex | Function::Base64, inner) => {
+            matches!(**inner, Piece::Var(index) if here(index))
+        }
+        _ => false,
     };
-    if signed.iter().any(|piece| sure(piece) && template::variables(std::slice::from_ref(piece)).any(here)) {
+    if signed.iter().any(holds) {
         return true;
     }
+    let url = |piece: &Piece| matches!(piece.inner(), Piece::Url | Piece::Query);
     match at {
-        Locator::Json(..) | Locator::Form(_) => signed.contains(&Piece::Body),
-        Locator::Query(_) => signed.contains(&Piece::Url) || signed.contains(&Piece::Query),
+        Locator::Json(..) | Locator::Form(_) => covers_body(signed),
+        Locator::Query(_) => signed.iter().any(url),
         // Items beside a signature are signed only as variables; the whole header cannot sign itself.
         Locator::Header(_) | Locator::Sig(_) => false,
     }

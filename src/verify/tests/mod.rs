@@ -1,8 +1,10 @@
 //! The room as a whole: sources compiled from what a tenant writes, requests signed and admitted.
 
 mod admission;
+mod catalogue;
 mod code;
 mod dedup;
+mod handshakes;
 mod problems;
 mod properties;
 

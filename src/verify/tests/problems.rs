@@ -39,7 +39,6 @@ fn each_mistake_names_its_field() {
         ("vars.body", hmac("vars = { body = \"header:x\" }")),
         ("vars.t", hmac("vars = { t = \"sig:t\" }")),
         ("vars.t", hmac("vars = { t = \"nowhere:t\" }")),
-        ("vars.t", hmac("vars = { t = \"json:/a/*/b\" }")),
         ("signed", hmac("signed = \"{body\"")),
         ("signed", hmac("signed = \"{nonce}{body}\"")),
         ("signed", hmac("signed = \"fixed\"")),
@@ -64,6 +63,46 @@ fn each_mistake_names_its_field() {
         ("challenge[0].status", challenge("match = { \"json:/t\" = \"1\" }\nstatus = 302")),
         ("challenge[0].content_type", challenge("match = { \"json:/t\" = \"1\" }\ncontent_type = \"a\\nb\"")),
         ("challenge[0].body", challenge("match = { \"json:/t\" = \"1\" }\nbody = \"{nothing}\"")),
+        ("key", format!("verify = \"ed25519\"\n{SIG}")),
+        ("key", format!("verify = \"rsa-sha256\"\nkey = \"hex\"\n{SIG}")),
+        ("key", "verify = \"basic\"\nkey = \"base64\"\nsig = { at = [\"header:a\"] }".to_owned()),
+        ("sig.encoding", format!("verify = \"basic\"\n{SIG}")),
+        ("signed", format!("verify = \"hash-sha256\"\n{SIG}")),
+        ("signed", format!("verify = \"hash-sha1\"\n{SIG}signed = \"{{t}}{{body}}\"\nvars = {{ t = \"header:t\" }}")),
+        ("signed", format!("verify = \"hash-sha1\"\n{SIG}signed = \"{{key}}\"")),
+        ("signed", hmac("signed = \"{key}{body}\"")),
+        ("signed", hmac("signed = \"{body|md5}\"")),
+        ("signed", hmac("signed = \"{body|hubspot}\"")),
+        ("signed", hmac("signed = \"{url|sha256hex}\"")),
+        ("signed", hmac("signed = \"{body|hmac-hex}\"")),
+        ("vars.key", hmac("vars = { key = \"header:x\" }")),
+        ("vars.sig", hmac("vars = { sig = \"header:x\" }")),
+        ("emit", hmac("emit = \"v1\"")),
+        ("emit", hmac("emit = \"{sig}{t}\"")),
+        ("challenge[0].match", challenge("signed = false\nmethod = \"GET\"")),
+        ("challenge[0].body", challenge("body = \"[{query:a}]\"")),
+        ("challenge[0].body", challenge("body = \"{query:a|sha256hex}\"")),
+        ("challenge[0].body", challenge("body = \"{sig:a|hmac-hex}\"")),
+        (
+            "challenge[0].body",
+            "verify = \"equal\"\nsig = { at = [\"header:a\"] }\n[[challenge]]\nbody = \"{query:a|hmac-hex}\""
+                .to_owned(),
+        ),
+        (
+            "challenge[0].headers.Set-Cookie",
+            challenge("match = { \"json:/t\" = \"1\" }\nheaders = { Set-Cookie = \"a\" }"),
+        ),
+        ("challenge[0].headers.a b", challenge("match = { \"json:/t\" = \"1\" }\nheaders = { \"a b\" = \"a\" }")),
+        (
+            "challenge[0].content_type",
+            challenge("signed = false\nmethod = \"GET\"\nbody = \"{query:a}\"\ncontent_type = \"text/html\""),
+        ),
+        (
+            "challenge[0].check",
+            challenge("match = { \"json:/t\" = \"1\" }\ncheck = { at = \"query:a\", key = \"v:\" }"),
+        ),
+        ("challenge[0].check.at", challenge("signed = false\ncheck = { at = \"a\", key = \"v:\" }")),
+        ("challenge[0].check.key", challenge("signed = false\ncheck = { at = \"query:a\", key = \"\" }")),
         (
             "alternatives[1].sig.encoding",
             format!(
@@ -121,6 +160,10 @@ fn mistakes_outside_the_scheme() {
     assert_eq!(field(&builtin("standard-webhooks"), vec![Secret::new("whsec_")]), "secrets[0]");
     assert_eq!(field(&builtin("standard-webhooks"), vec![Secret::new("whpk_AAAA")]), "secrets[0]");
     assert_eq!(field(&builtin("svix"), vec![Secret::new("whpk_AAAA")]), "secrets[0]");
+    assert_eq!(field(&builtin("basic-auth"), one()), "secrets[0]");
+    assert_eq!(field(&builtin("sendgrid"), one()), "secrets[0]");
+    assert_eq!(field(&builtin("adobe-commerce"), one()), "secrets[0]");
+    assert_eq!(field(&builtin("meta"), vec![Secret::new("verify:a-token-of-ours")]), "secrets");
     let only_keyed = custom(&format!("[[alternatives]]\nwhen = \"key:a_\"\nverify = \"hmac-sha256\"\n{SIG}"));
     assert_eq!(field(&only_keyed, one()), "secrets[0]");
     let pointers: String = (0..40).map(|i| format!("\"json:/{i}\",")).collect();
@@ -158,4 +201,5 @@ fn unknown_fields_in_an_alternative_are_mistakes() {
     assert!(toml::from_str::<SchemeSpec>("sig = { att = [] }").is_err());
     assert!(toml::from_str::<SchemeSpec>("time = { units = \"s\" }").is_err());
     assert!(toml::from_str::<SchemeSpec>("[[challenge]]\nanswer = \"s\"").is_err());
+    assert!(toml::from_str::<SchemeSpec>("[[challenge]]\ncheck = { place = \"s\" }").is_err());
 }

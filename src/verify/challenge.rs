@@ -1,0 +1,153 @@
+//! Handshakes: requests that a provider sends to see whether it talks to the right one. They are answered on the spot,
+//! and never become events.
+//!
+//! An unsigned one can come from anybody. It is looked at only where there is nothing to verify, its answer shows
+//! nothing that the request did not bring, and what it echoes is short and never a page.
+
+use super::check::Alternative;
+use super::key::{Candidate, Key};
+use super::locator::{Facts, Locator};
+use super::source::ChallengeAnswer;
+use super::template::{Function, Piece};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use sha2::Digest as _;
+use std::borrow::Cow;
+use subtle::{Choice, ConstantTimeEq as _};
+
+/// A longer value is not echoed.
+const ECHO_BYTES_MAX: usize = 2048;
+/// A longer text is no token.
+const TOKEN_BYTES_MAX: usize = 256;
+
+/// A handshake of a scheme.
+pub(super) struct Challenge {
+    pub(super) method: Method,
+    pub(super) signed: bool,
+    /// Where a literal has to stand; `None`: any value.
+    pub(super) matches: Vec<(Locator, Option<String>)>,
+    pub(super) check: Option<Check>,
+    pub(super) status: StatusCode,
+    pub(super) content_type: HeaderValue,
+    pub(super) headers: Vec<(HeaderName, Vec<Piece>)>,
+    pub(super) body: Vec<Piece>,
+}
+
+/// A place that has to hold a secret, of which only digests are kept.
+pub(super) struct Check {
+    pub(super) at: Locator,
+    pub(super) digests: Vec<[u8; 32]>,
+}
+
+impl Check {
+    fn holds(&self, facts: &Facts<'_>) -> bool {
+        let Some(text) = facts.text_at(&self.at) else { return false };
+        let presented: [u8; 32] = sha2::Sha256::digest(text.as_bytes()).into();
+        let hit = |hit: Choice, digest: &[u8; 32]| hit | presented.ct_eq(digest);
+        self.digests.iter().fold(Choice::from(0), hit).into()
+    }
+}
+
+impl Challenge {
+    /// The secret's code of what the request brings is in the answer.
+    pub(super) fn makes_code(&self) -> bool {
+        let mut pieces = self.headers.iter().flat_map(|(_, pieces)| pieces).chain(&self.body);
+        pieces.any(|piece| matches!(piece, Piece::Call(..)))
+    }
+
+    /// The answer, where the request is this challenge. `key` is what codes are made with.
+    fn answer(&self, facts: &Facts<'_>, key: Option<&Key>) -> Option<ChallengeAnswer> {
+        let is_so = |(at, literal): &(Locator, Option<String>)| {
+            facts.text_at(at).is_some_and(|text| literal.as_ref().is_none_or(|literal| text == literal.as_str()))
+        };
+        let matches = facts.request.method == self.method
+            && self.matches.iter().all(is_so)
+            && self.check.as_ref().is_none_or(|check| check.holds(facts));
+        if !matches {
+            return None;
+        }
+        let json = self.content_type.as_bytes().starts_with(b"application/json");
+        let mut headers = Vec::with_capacity(self.headers.len());
+        for (name, pieces) in &self.headers {
+            headers.push((name.clone(), HeaderValue::from_bytes(&self.rendered(pieces, false, facts, key)?).ok()?));
+        }
+        Some(ChallengeAnswer {
+            status: self.status,
+            content_type: self.content_type.clone(),
+            headers,
+            body: Bytes::from(self.rendered(&self.body, json, facts, key)?),
+        })
+    }
+
+    fn rendered(&self, pieces: &[Piece], json: bool, facts: &Facts<'_>, key: Option<&Key>) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        for piece in pieces {
+            let (function, inner) = match piece {
+                Piece::Literal(bytes) => {
+                    out.extend_from_slice(bytes);
+                    continue;
+                }
+                Piece::Call(function, inner) => (Some(*function), inner.as_ref()),
+                plain => (None, plain),
+            };
+            // The parser of answers makes no other piece.
+            let Piece::Place(at) = inner else { return None };
+            let text = facts.text_at(at).filter(|text| text.len() <= ECHO_BYTES_MAX)?;
+            match function {
+                None if json => {
+                    // Stands between the template's own quotes.
+                    let quoted = serde_json::to_string(&text).ok()?;
+                    out.extend_from_slice(quoted.get(1..quoted.len() - 1)?.as_bytes());
+                }
+                None => out.extend_from_slice(text.as_bytes()),
+                Some(function) => {
+                    // Without a signature this is done for anybody, but for nothing that could be an event.
+                    let code = (self.signed || is_token(text.as_bytes()))
+                        .then(|| key?.code(&[Cow::Borrowed(text.as_bytes())]))??;
+                    out.extend_from_slice(coded(function, &code)?.as_bytes());
+                }
+            }
+        }
+        Some(out)
+    }
+}
+
+fn coded(function: Function, code: &Candidate) -> Option<String> {
+    match function {
+        Function::HmacHex => Some(hex::encode(code)),
+        Function::HmacBase64 => Some(STANDARD.encode(code)),
+        Function::Sha256Hex | Function::Base64 | Function::Crc32 | Function::HubSpot => None,
+    }
+}
+
+/// The form of a token: no event looks so.
+pub(super) fn is_token<'a>(text: impl IntoIterator<Item = &'a u8>) -> bool {
+    let mut length = 0;
+    for byte in text {
+        length += 1;
+        let fits = byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_' | b'.');
+        if !fits || length > TOKEN_BYTES_MAX {
+            return false;
+        }
+    }
+    length > 0
+}
+
+impl Alternative {
+    /// The answer to a request that was verified by the secret of this number.
+    pub(super) fn verified_answer(&self, facts: &Facts<'_>, secret: usize) -> Option<ChallengeAnswer> {
+        let key = self.keys.iter().find(|(number, _)| *number == secret).map(|(_, key)| key);
+        // What is signed and posted is an event, unless it is a handshake that is signed.
+        let may_be = |challenge: &&Challenge| challenge.signed || challenge.method != Method::POST;
+        self.challenges.iter().filter(may_be).find_map(|challenge| challenge.answer(facts, key))
+    }
+
+    /// The answer to a request in which there was nothing to verify.
+    pub(super) fn unsigned_answer(&self, facts: &Facts<'_>) -> Option<ChallengeAnswer> {
+        let key = self.keys.first().map(|(_, key)| key);
+        let unsigned = self.challenges.iter().filter(|challenge| !challenge.signed);
+        unsigned.into_iter().find_map(|challenge| challenge.answer(facts, key))
+    }
+}
