@@ -229,3 +229,21 @@ fn an_algorithm_that_the_request_names_is_compared_and_chooses_nothing() {
     let claimed = post.clone().with("box-signature-algorithm", b"HmacSHA1");
     assert_eq!(refusal(&source, &claimed), RefusalCode::Malformed);
 }
+
+#[test]
+fn large_bodies_have_the_signatures_that_svix_publishes() {
+    let source = compile(&builtin("standard-webhooks"), vec![standard_secret()]);
+    for (length, signature) in [
+        (262_143, "v1,NTItnqyWMoFhk2Bbe5V/BMdcFRWgcSQaTgqLHX7FC7c="),
+        (1_048_576, "v1,txpEUxqWZJ5nteTnymUVa+7C4NHpBeXJ6CsBAW0c3/A="),
+    ] {
+        let headers = [
+            ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
+            ("webhook-timestamp", "1614265330"),
+            ("webhook-signature", signature),
+        ];
+        let post = Post::new(&headers, &vec![b'a'; length]).at(Timestamp::from_millis(1_614_265_330_000));
+        event(&source, &post);
+        assert_eq!(refusal(&source, &Post { body: post.body.slice(1..), ..post }), RefusalCode::SignatureMismatch);
+    }
+}
