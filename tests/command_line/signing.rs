@@ -64,7 +64,9 @@ fn secret_of(scheme: &str) -> &'static str {
 #[test]
 fn what_is_signed_is_valid_for_every_scheme() {
     let files = Files::new();
-    for scheme in schemes::names() {
+    let is_code = |name: &str| schemes::builtin(name).unwrap().verify.unwrap_or_default().starts_with("builtin:");
+    // Of those that are code, one that wants a signature's header and a plain secret and nothing else.
+    for scheme in schemes::names().filter(|name| !is_code(name) || *name == "hook0") {
         let secret = format!("--secret={}", secret_of(scheme));
         let scheme_flag = format!("--scheme={scheme}");
         let keys = [scheme_flag.as_str(), secret.as_str()];
