@@ -63,10 +63,19 @@ fn secret_of(scheme: &str) -> &'static str {
 #[test]
 fn what_is_signed_is_valid() {
     let files = Files::new();
-    // The verification room tests every scheme; here is one of each shape.
-    for scheme in
-        ["cloudinary-sha1", "github", "paddle", "shopify", "slack", "standard-webhooks", "stripe", "svix", "workos"]
-    {
+    // The verification room tests every scheme; here is one of each shape, and one that is code.
+    for scheme in [
+        "cloudinary-sha1",
+        "github",
+        "hook0",
+        "paddle",
+        "shopify",
+        "slack",
+        "standard-webhooks",
+        "stripe",
+        "svix",
+        "workos",
+    ] {
         let secret = format!("--secret={}", secret_of(scheme));
         let scheme_flag = format!("--scheme={scheme}");
         let keys = [scheme_flag.as_str(), secret.as_str()];

@@ -23,9 +23,6 @@ pub(super) struct Token<'t> {
 pub(super) struct Head {
     pub(super) alg: String,
     pub(super) kid: Option<String>,
-    pub(super) jku: Option<String>,
-    pub(super) tl_headers: Option<String>,
-    pub(super) tl_version: Option<String>,
     crit: Option<serde_json::Value>,
 }
 
@@ -52,6 +49,11 @@ impl<'t> Token<'t> {
             return Err(malformed("the token has critical extensions, and none is known"));
         }
         Ok(head)
+    }
+
+    /// What a scheme of its own reads in the head.
+    pub(super) fn head_as<H: DeserializeOwned>(&self) -> Result<H, Refusal> {
+        json(self.head, "head")
     }
 
     pub(super) fn claims<C: DeserializeOwned>(&self) -> Result<C, Refusal> {

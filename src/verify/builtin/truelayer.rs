@@ -13,6 +13,7 @@ use crate::verify::sign::{SignError, SignRequest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderName;
+use serde::Deserialize;
 
 const TOKEN: &str = "tl-signature";
 const TIME: &str = "x-tl-webhook-timestamp";
@@ -52,6 +53,13 @@ fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
     Some(Box::new(TrueLayer { keys, window: Window(make.tolerance_millis()) }))
 }
 
+#[derive(Deserialize)]
+struct OwnHead {
+    jku: Option<String>,
+    tl_headers: Option<String>,
+    tl_version: Option<String>,
+}
+
 fn is_listed(host: &str) -> bool {
     ["webhooks.truelayer.com", "webhooks.truelayer-sandbox.com"].contains(&host)
 }
@@ -64,14 +72,15 @@ impl Builtin for TrueLayer {
         if !token.payload.is_empty() {
             return Err(malformed("the token brings a payload of its own").into());
         }
-        if head.tl_version.as_deref() != Some(VERSION) {
+        let own: OwnHead = token.head_as()?;
+        if own.tl_version.as_deref() != Some(VERSION) {
             return Err(malformed("the token is of another version").into());
         }
-        let url = match head.jku.as_deref() {
+        let url = match own.jku.as_deref() {
             Some(text) => Some(KeyUrl::named(text, is_listed).ok_or_else(untrusted_url)?),
             None => None,
         };
-        let listed = head.tl_headers.unwrap_or_default();
+        let listed = own.tl_headers.unwrap_or_default();
         let payload = payload(facts, &listed)?;
         let skew = self.skew(facts, &listed)?;
         let refused = |refusal: Refusal| Refusal { skew_seconds: skew, ..refusal };
