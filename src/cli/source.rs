@@ -4,7 +4,7 @@ use super::keys::moment;
 use super::output::plain;
 use super::table::Column;
 use super::{Client, Context, Exit, Failure, Format};
-use crate::verify::describe::{self, Description};
+use crate::verify::describe::{self, Description, Way};
 use crate::verify::schemes;
 use serde_json::{Value, json};
 
@@ -118,7 +118,7 @@ fn list_schemes(context: &mut Context<'_>) -> Result<(), Failure> {
 fn row(scheme: &Description) -> Value {
     let mut told: [Vec<String>; 4] = Default::default();
     for way in &scheme.ways {
-        let cells = [vec![way.algorithm.clone()], way.signature.clone(), vec![signed(&way.signed)], way.id.clone()];
+        let cells = [vec![way.algorithm.clone()], way.signature.clone(), vec![signed(way)], way.id.clone()];
         for (column, cells) in told.iter_mut().zip(cells) {
             for cell in cells {
                 if !column.contains(&cell) {
@@ -136,8 +136,12 @@ fn row(scheme: &Description) -> Value {
     })
 }
 
-fn signed(template: &str) -> String {
-    if template.is_empty() { "nothing (a token)".to_owned() } else { template.replace('\n', "\\n") }
+fn signed(way: &Way) -> String {
+    match way.signed.as_deref() {
+        None => "by the provider's own rules".to_owned(),
+        Some("") => "nothing (a token)".to_owned(),
+        Some(template) => template.replace('\n', "\\n"),
+    }
 }
 
 fn explain(name: &str, context: &mut Context<'_>) -> Result<(), Failure> {
@@ -184,8 +188,10 @@ fn lines(scheme: &Description, example: &str) -> Vec<String> {
         tell("algorithm", &way.algorithm);
         tell("key", &way.key);
         let form = if way.form.is_empty() { String::new() } else { format!(": {}", way.form) };
-        tell("signature", &format!("{}{form}", way.signature.join(" or ")));
-        tell("signed", &signed(&way.signed));
+        if !way.signature.is_empty() {
+            tell("signature", &format!("{}{form}", way.signature.join(" or ")));
+        }
+        tell("signed", &signed(way));
         let window = way.window_seconds.map_or_else(|| "none".to_owned(), |s| format!("{s} s before and after now"));
         tell("window", &window);
         tell("id", &way.id.join(", else "));

@@ -68,7 +68,8 @@ impl SourceSpec {
         for until in ends {
             let lives = |expires: &Option<Timestamp>| expires.is_none_or(|at| began.is_none_or(|began| at > began));
             let live: Vec<usize> = (0..secrets.len()).filter(|number| lives(&expiries[*number])).collect();
-            let source = if live.is_empty() {
+            // A scheme may need none; one whose secrets are all over has none left.
+            let source = if live.is_empty() && !secrets.is_empty() {
                 None
             } else {
                 let mut source =
