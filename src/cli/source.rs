@@ -127,7 +127,10 @@ fn row(scheme: &Description) -> Value {
             }
         }
     }
-    let [algorithm, signature, signed, id] = told.map(|cells| cells.join(", "));
+    let [algorithm, signature, signed, id] = told.map(|cells| match cells.as_slice() {
+        [first, second, _, rest @ ..] if !rest.is_empty() => format!("{first}, {second}, … ({})", cells.len()),
+        few => few.join(", "),
+    });
     let window = scheme.ways.iter().find_map(|way| way.window_seconds);
     json!({
         "name": scheme.name, "algorithm": algorithm, "signature": signature, "signed": signed, "id": id,
@@ -181,8 +184,11 @@ fn lines(scheme: &Description, example: &str) -> Vec<String> {
     };
     for (number, way) in scheme.ways.iter().enumerate() {
         if scheme.ways.len() > 1 {
-            let when =
-                if way.when.is_empty() { "otherwise".to_owned() } else { format!("for {}", way.when.join(", ")) };
+            let when = match way.when.as_slice() {
+                [] if scheme.ways.iter().all(|way| way.when.is_empty()) => "beside the others".to_owned(),
+                [] => "otherwise".to_owned(),
+                when => format!("for {}", when.join(", ")),
+            };
             tell(&format!("way {}", number + 1), &when);
         }
         tell("algorithm", &way.algorithm);
