@@ -4,7 +4,7 @@ use super::keys::moment;
 use super::output::plain;
 use super::table::Column;
 use super::{Client, Context, Exit, Failure, Format};
-use crate::verify::describe::{self, Description};
+use crate::verify::describe::{self, Description, Way};
 use crate::verify::schemes;
 use serde_json::{Value, json};
 
@@ -118,7 +118,7 @@ fn list_schemes(context: &mut Context<'_>) -> Result<(), Failure> {
 fn row(scheme: &Description) -> Value {
     let mut told: [Vec<String>; 4] = Default::default();
     for way in &scheme.ways {
-        let cells = [vec![way.algorithm.clone()], way.signature.clone(), vec![signed(&way.signed)], way.id.clone()];
+        let cells = [vec![way.algorithm.clone()], way.signature.clone(), vec![signed(way)], way.id.clone()];
         for (column, cells) in told.iter_mut().zip(cells) {
             for cell in cells {
                 if !column.contains(&cell) {
@@ -127,7 +127,10 @@ fn row(scheme: &Description) -> Value {
             }
         }
     }
-    let [algorithm, signature, signed, id] = told.map(|cells| cells.join(", "));
+    let [algorithm, signature, signed, id] = told.map(|cells| match cells.as_slice() {
+        [first, second, _, rest @ ..] if !rest.is_empty() => format!("{first}, {second}, … ({})", cells.len()),
+        few => few.join(", "),
+    });
     let window = scheme.ways.iter().find_map(|way| way.window_seconds);
     json!({
         "name": scheme.name, "algorithm": algorithm, "signature": signature, "signed": signed, "id": id,
@@ -136,8 +139,12 @@ fn row(scheme: &Description) -> Value {
     })
 }
 
-fn signed(template: &str) -> String {
-    if template.is_empty() { "nothing (a token)".to_owned() } else { template.replace('\n', "\\n") }
+fn signed(way: &Way) -> String {
+    match way.signed.as_deref() {
+        None => "by the provider's own rules".to_owned(),
+        Some("") => "nothing (a token)".to_owned(),
+        Some(template) => template.replace('\n', "\\n"),
+    }
 }
 
 fn explain(name: &str, context: &mut Context<'_>) -> Result<(), Failure> {
@@ -151,15 +158,10 @@ fn explain(name: &str, context: &mut Context<'_>) -> Result<(), Failure> {
             Failure::new(Exit::NotFound, format!("`{}` is not a built-in scheme", plain(name))).with_remedy(remedy)
         );
     };
-    let example = example(&scheme);
     match context.output.format {
-        Format::Json => {
-            let mut document = serde_json::to_value(&scheme).unwrap_or_default();
-            document["example"] = example.into();
-            context.output.document(&document)
-        }
+        Format::Json => context.output.document(&serde_json::to_value(&scheme).unwrap_or_default()),
         Format::Quiet => context.output.line(scheme.name),
-        Format::Table => lines(&scheme, &example).iter().try_for_each(|line| context.output.line(line)),
+        Format::Table => lines(&scheme).iter().try_for_each(|line| context.output.line(line)),
     }
 }
 
@@ -168,7 +170,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     (near.0 <= 1 + name.len() / 4).then_some(near.1)
 }
 
-fn lines(scheme: &Description, example: &str) -> Vec<String> {
+fn lines(scheme: &Description) -> Vec<String> {
     let mut lines = vec![scheme.name.to_owned()];
     let mut tell = |label: &str, text: &str| {
         if !text.is_empty() {
@@ -177,15 +179,20 @@ fn lines(scheme: &Description, example: &str) -> Vec<String> {
     };
     for (number, way) in scheme.ways.iter().enumerate() {
         if scheme.ways.len() > 1 {
-            let when =
-                if way.when.is_empty() { "otherwise".to_owned() } else { format!("for {}", way.when.join(", ")) };
+            let when = match way.when.as_slice() {
+                [] if scheme.ways.iter().all(|way| way.when.is_empty()) => "beside the others".to_owned(),
+                [] => "otherwise".to_owned(),
+                when => format!("for {}", when.join(", ")),
+            };
             tell(&format!("way {}", number + 1), &when);
         }
         tell("algorithm", &way.algorithm);
         tell("key", &way.key);
         let form = if way.form.is_empty() { String::new() } else { format!(": {}", way.form) };
-        tell("signature", &format!("{}{form}", way.signature.join(" or ")));
-        tell("signed", &signed(&way.signed));
+        if !way.signature.is_empty() {
+            tell("signature", &format!("{}{form}", way.signature.join(" or ")));
+        }
+        tell("signed", &signed(way));
         let window = way.window_seconds.map_or_else(|| "none".to_owned(), |s| format!("{s} s before and after now"));
         tell("window", &window);
         tell("id", &way.id.join(", else "));
@@ -199,15 +206,8 @@ fn lines(scheme: &Description, example: &str) -> Vec<String> {
     let told = scheme.notes.iter().chain(&scheme.pitfalls);
     lines.extend(told.map(|text| format!("  - {text}")));
     lines.push(String::new());
-    lines.extend(example.lines().map(str::to_owned));
+    lines.extend(scheme.example.lines().map(str::to_owned));
     lines
-}
-
-/// A source that uses it.
-fn example(scheme: &Description) -> String {
-    let variable = scheme.name.to_ascii_uppercase().replace('-', "_");
-    let name = scheme.name;
-    format!("[tenants.acme.sources.{name}]\nscheme = \"{name}\"\nsecrets = [\"env:{variable}_SECRET\"]\n")
 }
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn every_example_holds() {
         for scheme in describe::all() {
-            let (text, env) = (example(&scheme), Env::default());
+            let (text, env) = (scheme.example, Env::default());
             let path = std::path::Path::new("example.toml");
             let report = evaluate(&Input { text: &text, path, env: &env, flags: &[], outside: Outside::Skip });
             assert!(report.problems.is_empty(), "{}", report.lines());

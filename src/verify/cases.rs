@@ -4,7 +4,7 @@ use super::builtin::ParamKind;
 use super::compile::TOLERANCE_SECONDS_MAX;
 use super::refusal::RefusalCode;
 use super::schemes;
-use super::source::Request;
+use super::source::{Request, Source};
 use super::spec::{SchemeSpec, SigSpec, SourceSpec};
 use crate::clock::Timestamp;
 use crate::secret::Secret;
@@ -163,12 +163,16 @@ fn expected(case: &Case) -> CaseVerdict {
     }
 }
 
-fn verdict(case: &Case) -> Result<CaseVerdict, String> {
-    let spec = spec(case)?;
+/// The source that a case describes, or why there is none.
+pub fn source(case: &Case) -> Result<Source, String> {
     let name = |text: &str| text.parse().map_err(|error| format!("{error}"));
-    let source = spec
+    spec(case)?
         .compile(&name("cases")?, &name("case")?, case.secrets.clone())
-        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+}
+
+fn verdict(case: &Case) -> Result<CaseVerdict, String> {
+    let source = source(case)?;
     let (method, headers, body) = case.request.parts()?;
     let request = Request {
         method: &method,

@@ -4,6 +4,9 @@ use super::schemes;
 use super::spec::{SchemeSpec, SigSpec};
 use serde::Serialize;
 
+/// How the algorithm of a scheme begins that is code and no data.
+const CODE: &str = "builtin:";
+
 /// One scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct Description {
@@ -19,6 +22,8 @@ pub struct Description {
     /// What tells two events from a repetition.
     pub dedup: String,
     pub pitfalls: Vec<String>,
+    /// A source that uses it, for the file.
+    pub example: String,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -32,13 +37,14 @@ pub struct Way {
     pub signature: Vec<String>,
     /// What stands there, in words.
     pub form: String,
-    /// The template of the signed bytes; empty: a token, which signs nothing.
-    pub signed: String,
+    /// The template of the signed bytes; empty: a token, which signs nothing. `None`: no template says it.
+    pub signed: Option<String>,
     /// Seconds, both ways; `None`: no time is signed.
     pub window_seconds: Option<u64>,
     /// Where the event's id may stand; the first that is there counts.
     pub id: Vec<String>,
-    pub id_is_signed: bool,
+    /// `None`: there is no id, or no template that could hold it.
+    pub id_is_signed: Option<bool>,
     #[serde(rename = "type")]
     pub event_type: Vec<String>,
 }
@@ -56,8 +62,22 @@ pub fn of(name: &str) -> Option<Description> {
     let ways: Vec<Way> = spec.expanded().iter().map(way).collect();
     let handshakes = spec.expanded().iter().flat_map(handshakes).collect::<std::collections::BTreeSet<_>>();
     let (dedup, pitfalls) = (dedup(&ways), pitfalls(&ways));
-    let notes = sentences(&lines);
-    Some(Description { name, links, notes, ways, handshakes: handshakes.into_iter().collect(), dedup, pitfalls })
+    let (notes, example) = (sentences(&lines), example(name, &spec));
+    let handshakes = handshakes.into_iter().collect();
+    Some(Description { name, links, notes, ways, handshakes, dedup, pitfalls, example })
+}
+
+fn example(name: &str, spec: &SchemeSpec) -> String {
+    let variable = name.to_ascii_uppercase().replace('-', "_");
+    let mut example = format!("[tenants.acme.sources.{name}]\nscheme = \"{name}\"\n");
+    if !schemes::publishes_keys(name) {
+        example += &format!("secrets = [\"env:{variable}_SECRET\"]\n");
+    }
+    let settings: Vec<String> = schemes::usual(spec).map(|(name, value)| format!("{name} = {value}")).collect();
+    if !settings.is_empty() {
+        example += &format!("params = {{ {} }}\n", settings.join(", "));
+    }
+    example
 }
 
 /// Lines, with those together that go on in the next one.
@@ -75,18 +95,31 @@ fn sentences(lines: &[&str]) -> Vec<String> {
     all
 }
 
+impl Way {
+    fn is_token(&self) -> bool {
+        self.signed.as_deref() == Some("")
+    }
+}
+
 fn way(spec: &SchemeSpec) -> Way {
     let algorithm = spec.verify.clone().unwrap_or_default();
-    let is_token = matches!(algorithm.as_str(), "equal" | "basic");
-    let signed = if is_token { String::new() } else { spec.signed.clone().unwrap_or_else(|| "{body}".to_owned()) };
+    let signed = match (algorithm.as_str(), &spec.signed) {
+        ("equal" | "basic", _) => Some(String::new()),
+        (_, Some(template)) => Some(template.clone()),
+        (code, None) if code.starts_with(CODE) => None,
+        (_, None) => Some("{body}".to_owned()),
+    };
     let sig = spec.sig.clone().unwrap_or_default();
     Way {
         when: spec.when.clone(),
-        key: key(spec),
+        key: if signed.is_some() { key(spec) } else { String::new() },
         form: form(&sig),
         signature: sig.at,
-        window_seconds: spec.time.as_ref().map(|time| time.tolerance),
-        id_is_signed: !spec.id.is_empty() && spec.id.iter().all(|at| !is_token && covers(spec, &signed, at)),
+        window_seconds: spec.time.as_ref().map(|time| time.tolerance).filter(|seconds| *seconds > 0),
+        id_is_signed: signed
+            .as_deref()
+            .filter(|template| !template.is_empty() && !spec.id.is_empty())
+            .map(|template| spec.id.iter().all(|at| covers(spec, template, at))),
         id: spec.id.clone(),
         event_type: spec.event_type.clone(),
         algorithm,
@@ -155,22 +188,30 @@ fn has(template: &str, name: &str) -> bool {
 
 fn dedup(ways: &[Way]) -> String {
     let places = |way: &Way| quoted(&way.id).replace(" or ", ", else ");
-    let token = ways.iter().any(|way| way.signed.is_empty());
+    let token = ways.iter().any(Way::is_token);
     match ways.iter().find(|way| !way.id.is_empty()) {
         Some(way) if token => format!("{}, taken at its word: a token signs nothing", places(way)),
         None if token => "nothing: a token signs nothing, and every request is new. Set `dedup`".to_owned(),
-        Some(way) if ways.iter().all(|way| way.id_is_signed) => format!("{}, which is signed", places(way)),
+        Some(way) if ways.iter().all(|way| way.id_is_signed == Some(true)) => {
+            format!("{}, which is signed", places(way))
+        }
+        Some(way) if ways.iter().any(|way| way.signed.is_none()) => {
+            format!("{}, with a digest of the signed bytes beside it where it is not signed", places(way))
+        }
         Some(way) => format!("{}, which is not signed, with a digest of the signed bytes beside it", places(way)),
         None => "a digest of the signed bytes".to_owned(),
     }
 }
 
 fn pitfalls(ways: &[Way]) -> Vec<String> {
+    fn template(way: &Way) -> &str {
+        way.signed.as_deref().unwrap_or_default()
+    }
     let any = |what: fn(&Way) -> bool| ways.iter().any(what);
-    let token = any(|way| way.signed.is_empty());
-    let url =
-        any(|way| ["url", "url_noquery", "path", "query", "url|hubspot"].iter().any(|name| has(&way.signed, name)));
-    let body = any(|way| !way.signed.is_empty() && !way.signed.contains("{body"));
+    let token = any(Way::is_token);
+    let names = ["url", "url_noquery", "path", "query", "url|hubspot"];
+    let url = ways.iter().any(|way| names.iter().any(|name| has(template(way), name)));
+    let body = any(|way| !template(way).is_empty() && !template(way).contains("{body}"));
     let found = [
         (token, "The token is the same in every request: whoever has seen one can write anything. Use TLS alone."),
         (
@@ -178,7 +219,7 @@ fn pitfalls(ways: &[Way]) -> Vec<String> {
             "No time is signed: a captured request stays valid for good, and only dedup tells that it came before.",
         ),
         (
-            !token && any(|way| !way.id.is_empty() && !way.id_is_signed),
+            any(|way| way.id_is_signed == Some(false)),
             "The id is not signed: two events with the same signed bytes are taken for one, whatever their ids.",
         ),
         (
@@ -191,13 +232,13 @@ fn pitfalls(ways: &[Way]) -> Vec<String> {
         ),
         (body, "The body is not signed, or not as a whole: what is in it is not proved."),
         (
-            any(|way| way.key.starts_with("the secret's text")) && !token,
+            any(|way| way.key.starts_with("the secret's text") && !way.is_token()),
             "The secret is used as the provider shows it, prefix and all: nothing of it is decoded.",
         ),
     ];
     let mut told: Vec<String> =
         found.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.to_owned()).collect();
-    if any(|way| way.signed.contains("{body")) {
+    if any(|way| template(way).contains("{body")) {
         told.push(
             "The body is signed byte for byte: whatever parses, decompresses or rewrites it on the way breaks it."
                 .to_owned(),
@@ -215,18 +256,25 @@ mod tests {
     /// What is told of the id is what the compiled scheme does.
     #[test]
     fn covered_ids_are_those_of_the_engine() {
-        let mut compiled = 0;
+        let (mut compiled, mut differing) = (0, Vec::new());
         for scheme in all() {
             let spec = SourceSpec { scheme: scheme.name.to_owned(), ..SourceSpec::default() };
             let secret = Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
             // Some schemes take a public key, which this is not.
             let Ok(source) = spec.compile(&"t".parse().unwrap(), &"s".parse().unwrap(), vec![secret]) else { continue };
             compiled += 1;
-            let token = scheme.ways.iter().any(|way| way.signed.is_empty());
-            let told = token || scheme.ways.iter().all(|way| way.id_is_signed);
-            assert_eq!(told, source.key_is_covered, "{}", scheme.name);
-            assert_eq!(source.signs_url(), scheme.pitfalls.iter().any(|p| p.contains("public_url")), "{}", scheme.name);
+            if scheme.ways.iter().any(|way| way.signed.is_none()) {
+                continue;
+            }
+            let holds = |way: &Way| way.id_is_signed == Some(true) || (way.is_token() && !way.id.is_empty());
+            let told =
+                (scheme.ways.iter().all(holds), scheme.pitfalls.iter().any(|pitfall| pitfall.contains("public_url")));
+            let is = (source.key_is_covered, source.signs_url());
+            if told != is {
+                differing.push(format!("{}: told {told:?}, is {is:?}", scheme.name));
+            }
         }
+        assert!(differing.is_empty(), "{}", differing.join("\n"));
         assert!(compiled >= 6, "{compiled}");
     }
 

@@ -69,7 +69,7 @@ impl SourceSpec {
         for until in ends {
             let lives = |expires: &Option<Timestamp>| expires.is_none_or(|at| began.is_none_or(|began| at > began));
             let live: Vec<usize> = (0..secrets.len()).filter(|number| lives(&expiries[*number])).collect();
-            // A scheme whose provider publishes its keys may have none from the start.
+            // A scheme may need none; one whose secrets are all over has none left.
             let source = if live.is_empty() && !secrets.is_empty() {
                 None
             } else {

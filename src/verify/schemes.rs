@@ -2,7 +2,7 @@
 //! and stands nowhere else in the code: `build.rs` lists the directory.
 
 use super::SchemeSpec;
-use super::builtin::{Entry, PREFIX, Param, entry};
+use super::builtin::{Entry, PREFIX, Param, ParamKind, entry};
 
 const FILES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/schemes.rs"));
 
@@ -35,6 +35,14 @@ pub(super) fn params(scheme: &SchemeSpec) -> impl Iterator<Item = Param> + use<>
 /// The names of a scheme's own settings, which stand in a source's `params`.
 pub fn settings(name: &str) -> Vec<&'static str> {
     builtin(name).map(|scheme| params(&scheme).map(|param| param.name).collect()).unwrap_or_default()
+}
+
+/// The settings that a source of the scheme has, each with an example of its value: those that it must have, and where
+/// it goes without secrets those that say where the keys are.
+pub(super) fn usual(scheme: &SchemeSpec) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
+    let publishes = code(scheme).is_some_and(|entry| entry.publishes_keys);
+    let usual = params(scheme).filter(move |param| publishes || param.kind != ParamKind::OptionalText);
+    usual.map(|param| (param.name, param.example))
 }
 
 /// Whether a source of the scheme may do without secrets: the provider publishes its keys.
