@@ -201,10 +201,11 @@ fn lines(scheme: &Description) -> Vec<String> {
     tell("dedup", &scheme.dedup);
     scheme.handshakes.iter().for_each(|handshake| tell("handshake", handshake));
     scheme.links.iter().for_each(|link| tell("see", link));
-    lines.push(String::new());
-    lines.push("Beware:".to_owned());
-    let told = scheme.notes.iter().chain(&scheme.pitfalls);
-    lines.extend(told.map(|text| format!("  - {text}")));
+    let told: Vec<&String> = scheme.notes.iter().chain(&scheme.pitfalls).collect();
+    if !told.is_empty() {
+        lines.extend([String::new(), "Beware:".to_owned()]);
+        lines.extend(told.into_iter().map(|text| format!("  - {text}")));
+    }
     lines.push(String::new());
     lines.extend(scheme.example.lines().map(str::to_owned));
     lines

@@ -41,8 +41,9 @@ pub fn settings(name: &str) -> Vec<&'static str> {
 /// it goes without secrets those that say where the keys are.
 pub(super) fn usual(scheme: &SchemeSpec) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
     let publishes = code(scheme).is_some_and(|entry| entry.publishes_keys);
-    let usual = params(scheme).filter(move |param| publishes || param.kind != ParamKind::OptionalText);
-    usual.map(|param| (param.name, param.example))
+    let is_usual =
+        move |param: &Param| param.kind != ParamKind::OptionalText || (publishes && param.name.ends_with("_url"));
+    params(scheme).filter(is_usual).map(|param| (param.name, param.example))
 }
 
 /// Whether a source of the scheme may do without secrets: the provider publishes its keys.
