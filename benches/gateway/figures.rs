@@ -30,6 +30,12 @@ pub(crate) enum Row {
     CallDirect,
     Call,
     CallTwoThreads,
+    Hmac,
+    VerifyGithub,
+    VerifyShopify,
+    VerifySlack,
+    VerifyStandard,
+    VerifyStripe,
 }
 
 impl Row {
@@ -58,6 +64,12 @@ impl Row {
             Row::CallDirect => "classify call, directly on the engine, one thread",
             Row::Call => "classify call, through the host, one thread",
             Row::CallTwoThreads => "classify call, through the host, two threads",
+            Row::Hmac => "bare HMAC-SHA256 over 1 KiB, one thread",
+            Row::VerifyGithub => "verify 1 KiB, github",
+            Row::VerifyShopify => "verify 1 KiB, shopify",
+            Row::VerifySlack => "verify 1 KiB, slack",
+            Row::VerifyStandard => "verify 1 KiB, standard-webhooks",
+            Row::VerifyStripe => "verify 1 KiB, stripe",
         }
     }
 }

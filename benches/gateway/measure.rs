@@ -13,6 +13,7 @@ use crate::plugin::{Called, Calls, Way};
 use crate::process::{self, Server};
 use crate::receiver::Received;
 use crate::role::Role;
+use crate::verify::{Checked, Checks};
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -47,6 +48,8 @@ pub(crate) enum Part {
     Classified,
     /// Calls of the plugin alone.
     Plugin,
+    /// Checks of signatures alone.
+    Verify,
 }
 
 const CONNECTIONS: u32 = 64;
@@ -145,6 +148,7 @@ impl Session<'_> {
                 Part::Deliver => self.deliver().await.context("deliver")?,
                 Part::Classified => self.classified().await.context("classified")?,
                 Part::Plugin => self.plugin().await.context("plugin")?,
+                Part::Verify => self.verify().await.context("verify")?,
             }
         }
         let received: Received = self.receiver.ask("tell").await?;
@@ -298,6 +302,21 @@ impl Session<'_> {
             let called: Called = process::work(&Role::Plugin(calls), warm_up + span).await?;
             let others_percent = Some(others.percent()?);
             self.figures.insert(row, Figures { others_percent, ..figures(&called.latency, span) });
+        }
+        Ok(())
+    }
+
+    async fn verify(&mut self) -> Result<()> {
+        self.progress(Row::Hmac);
+        let others = Others::watch([self.receiver.pid()])?;
+        let checks = Checks { body_bytes: BODY_BYTES, span: self.plan.span };
+        let checked: Checked = process::work(&Role::Verify(checks), self.plan.span).await?;
+        let others_percent = Some(others.percent()?);
+        let rows = [Row::VerifyGithub, Row::VerifyShopify, Row::VerifySlack, Row::VerifyStandard, Row::VerifyStripe];
+        for (row, nanos) in rows.into_iter().zip(checked.schemes).chain([(Row::Hmac, checked.hmac)]) {
+            let us = nanos / 1000.0;
+            let figures = Figures { p50_us: us, p99_us: us, max_us: us, ..Figures::default() };
+            self.figures.insert(row, Figures { per_second: 1e9 / nanos, others_percent, ..figures });
         }
         Ok(())
     }

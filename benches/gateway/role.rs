@@ -5,7 +5,7 @@
 //! its result and ends.
 
 use crate::limits::{bare, outbound, prototype};
-use crate::{ledger, load, plugin, receiver};
+use crate::{ledger, load, plugin, receiver, verify};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,6 +26,7 @@ pub(crate) enum Role {
     Past(ledger::Past),
     Aged(ledger::Cycles),
     Plugin(plugin::Calls),
+    Verify(verify::Checks),
 }
 
 pub(crate) fn run(role: &str) -> Result<()> {
@@ -43,6 +44,7 @@ pub(crate) fn run(role: &str) -> Result<()> {
         }
         Role::Aged(cycles) => say(&ledger::run_aged(&cycles)?),
         Role::Plugin(calls) => say(&plugin::run(&calls)?),
+        Role::Verify(checks) => say(&verify::run(&checks)?),
     }
 }
 

@@ -84,8 +84,6 @@ pub(super) struct Passed<'r> {
     pub(super) secret: usize,
     pub(super) skew_seconds: Option<i64>,
     pub(super) values: Values<'r>,
-    /// The event's id.
-    pub(super) id: Option<Cow<'r, str>>,
 }
 
 impl Unit {
@@ -333,11 +331,14 @@ impl Alternative {
             let detail = "the scheme's handshake makes such a signature for anybody who asks";
             return Err(Refusal::malformed(CheckStep::Match, detail));
         }
-        let id = self.event_id(facts, &values)?;
-        Ok(Passed { secret, skew_seconds, values, id })
+        if self.id_is_word {
+            self.event_id(facts, &values)?;
+        }
+        Ok(Passed { secret, skew_seconds, values })
     }
 
-    fn event_id<'r>(&self, facts: &Facts<'r>, values: &Values<'r>) -> Result<Option<Cow<'r, str>>, Refusal> {
+    /// The event's id. Refused where the scheme wants a word and it is none, which `check` has done already.
+    pub(super) fn event_id<'r>(&self, facts: &Facts<'r>, values: &Values<'r>) -> Result<Option<Cow<'r, str>>, Refusal> {
         for (locator, var) in &self.id {
             let known = var.and_then(|var| values.get(var)?.clone());
             let place = known.map_or_else(|| facts.at(locator), Place::Value);

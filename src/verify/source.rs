@@ -171,6 +171,15 @@ impl Source {
         self.groups.iter().flat_map(|group| &group.alternatives)
     }
 
+    /// The signature alone, with all that goes before it: nothing is read of what was signed. Of a scheme that is code,
+    /// the whole of [`admit`](Self::admit).
+    pub fn verify(&self, request: Request<'_>) -> Result<(), Refusal> {
+        match &self.code {
+            Some(_) => self.admit(request).map(|_| ()),
+            None => self.check(&Facts::new(request, &self.pointers)).map(|_| ()),
+        }
+    }
+
     /// Verifies a request: an event, a handshake's answer, or why not. No key is fetched for it.
     pub fn admit(&self, request: Request<'_>) -> Result<Admission, Refusal> {
         self.judge(request, KeyAtHand::NotAsked).map_err(Stop::offline)
@@ -194,7 +203,7 @@ impl Source {
         let signs = !alternative.algorithm.is_token();
         let read = Read {
             event_type: alternative.event_type.iter().find_map(|at| facts.text_at(at)),
-            id: passed.id.clone(),
+            id: alternative.event_id(&facts, &passed.values)?,
             content: signs.then_some(&content),
         };
         Ok(Admission::Event(Verified::attest(self.event(read, &facts))))
@@ -211,7 +220,7 @@ impl Source {
         let facts = Facts::new(request, &self.pointers);
         let checked = match &self.code {
             Some(code) => code.told(&facts),
-            None => self.check(&facts).map(|(_, passed)| self.told(&passed)),
+            None => self.check(&facts).map(|(alternative, passed)| self.told(alternative, &passed, &facts)),
         };
         let (passed, refusal) = match &checked {
             Ok(passed) => (Some(passed), None),
@@ -264,9 +273,9 @@ impl Source {
         self.groups.iter().find(|group| group.when.is_empty() || group.when.iter().any(is_there))
     }
 
-    fn told(&self, passed: &Passed<'_>) -> Told {
+    fn told<'r>(&self, alternative: &'r Alternative, passed: &Passed<'r>, facts: &Facts<'r>) -> Told {
         let secrets = self.alternatives().flat_map(|a| &a.keys).map(|(number, _)| number + 1).max().unwrap_or(0);
-        let id = passed.id.as_ref().map(|id| id.clone().into_owned());
+        let id = alternative.event_id(facts, &passed.values).ok().flatten().map(Cow::into_owned);
         Told { secret: Some(passed.secret), secrets, skew_seconds: passed.skew_seconds, id }
     }
 
