@@ -97,12 +97,21 @@ fn compiled(
     let at_hand: Vec<Secret> = secrets.iter().filter_map(|found| found.secret.clone()).collect();
     let all_there = at_hand.len() == secrets.len() && (!secrets.is_empty() || schemes::publishes_keys(&spec.scheme));
     match spec.compile(tenant, name, at_hand) {
-        Ok(source) if source.signs_url() && public_url.is_none() => walk.warn(
-            own,
-            "the scheme signs the URL, and no `server.public_url` is set",
-            "set `server.public_url` to what the provider calls: behind a proxy the request does not tell",
-        ),
-        Ok(_) => {}
+        Ok(source) => {
+            if source.signs_url() && public_url.is_none() {
+                walk.warn(
+                    own,
+                    "the scheme signs the URL, and no `server.public_url` is set",
+                    "set `server.public_url` to what the provider calls: behind a proxy the request does not tell",
+                );
+            }
+            // Of secrets, what there is to say was said where they were read.
+            for warning in source.warnings().iter().filter(|warning| !warning.starts_with("secrets")) {
+                let (field, what) = warning.split_once(": ").unwrap_or(("scheme", warning));
+                let at = At { value: (), place: own.place.clone(), field: format!("{}.{field}", own.field) };
+                walk.warn(&at, what, format!("`hookgate source explain {}` says what is proved", spec.scheme));
+            }
+        }
         Err(problems) => {
             for SpecProblem { field, message } in problems {
                 // A secret that could not be had is reported already, and a list without it proves nothing.

@@ -92,12 +92,14 @@ impl Memory {
         entry
     }
 
-    /// Forgets what was used longest ago, but for what is being fetched, until there is room for so many more.
+    /// Forgets until there is room for so many more: what was never had first, then what was used longest ago, and never
+    /// what is being fetched. So what strangers make up displaces no key.
     fn fit(&mut self, room: usize) {
         let mut bytes: usize = self.entries.values().map(Entry::bytes).sum();
         while self.entries.len() + room > KEYS_MAX || bytes > KEYS_BYTES_MAX {
             let idle = self.entries.iter().filter(|(_, entry)| Arc::strong_count(&entry.flight) == 1);
-            let Some(oldest) = idle.min_by_key(|(_, entry)| entry.used).map(|(digest, _)| *digest) else { return };
+            let least = idle.min_by_key(|(_, entry)| (entry.bytes() > 0, entry.used));
+            let Some(oldest) = least.map(|(digest, _)| *digest) else { return };
             bytes -= self.entries.remove(&oldest).map_or(0, |entry| entry.bytes());
         }
     }
@@ -150,7 +152,9 @@ impl Keys {
         if let Some(answer) = brought {
             return answer.map(told);
         }
-        let got = self.ask(query.url(), query.body()).await;
+        // A key that was there before is asked for at its own pace, whatever strangers made us ask of its host.
+        let is_known = self.memory().entry(digest, now).bytes() > 0;
+        let got = self.ask(query.url(), query.body(), is_known).await;
         let now = self.clock.now();
         {
             let mut memory = self.memory();
@@ -167,10 +171,11 @@ impl Keys {
     }
 
     /// One request. `None`: the server says that there is no such key.
-    async fn ask(&self, url: &Url, body: Option<&Secret>) -> Result<Option<Bytes>, Unreachable> {
+    async fn ask(&self, url: &Url, body: Option<&Secret>, is_known: bool) -> Result<Option<Bytes>, Unreachable> {
         let host = url.host_str().unwrap_or_default();
-        if !self.memory().may_ask(host, self.clock.now()) {
-            return Err(Unreachable(format!("{host} was asked {FETCHES_PER_HOST} times within a minute")));
+        if !is_known && !self.memory().may_ask(host, self.clock.now()) {
+            let many = format!("for {FETCHES_PER_HOST} keys of {host}, or for keys of {HOSTS_MAX} hosts");
+            return Err(Unreachable(format!("requests asked {many} within a minute")));
         }
         let answer = self.exchange(url, body).await?;
         match answer.status {
@@ -255,6 +260,14 @@ mod tests {
         }
         memory.fit(0);
         assert!(memory.entries.values().map(Entry::bytes).sum::<usize>() <= KEYS_BYTES_MAX);
+        // What was never had goes first.
+        let mut memory = Memory::default();
+        let early = Timestamp::from_millis(0);
+        memory.entry(digest(0), early).found = Some((Some(Bytes::from_static(b"key")), early));
+        for n in 1..3 * KEYS_MAX {
+            memory.entry(digest(n), late).down = Some((Unreachable("down".to_owned()), late));
+        }
+        assert!(memory.entries.contains_key(&digest(0)) && memory.entries.len() == KEYS_MAX);
         // What is being fetched stays.
         let flights: Vec<_> = memory.entries.values().map(|entry| Arc::clone(&entry.flight)).collect();
         let before = memory.entries.len();

@@ -164,10 +164,27 @@ fn quoted(words: &[String]) -> String {
 
 fn handshakes(spec: &SchemeSpec) -> Vec<String> {
     let told = |challenge: &super::spec::ChallengeSpec| {
-        let matches: Vec<String> = challenge.matches.iter().map(|(at, text)| format!("{at} = {text}")).collect();
-        format!("{} with {}", challenge.method.as_deref().unwrap_or("POST"), matches.join(", "))
+        let matches = challenge.matches.iter().map(|(at, text)| match text.as_str() {
+            "*" => at.clone(),
+            text => format!("{at} = {text}"),
+        });
+        let checked = challenge.check.iter().map(|check| format!("{} as configured", check.at));
+        let echoed = challenge.headers.values().chain(&challenge.body).flat_map(|template| places(template));
+        let all: std::collections::BTreeSet<String> = matches.chain(checked).chain(echoed).collect();
+        let all: Vec<String> = all.into_iter().collect();
+        let method = challenge.method.as_deref().unwrap_or("POST");
+        if all.is_empty() { method.to_owned() } else { format!("{method} with {}", all.join(", ")) }
     };
     spec.challenge.iter().map(told).collect()
+}
+
+/// The locators that a challenge's template reads.
+fn places(template: &str) -> impl Iterator<Item = String> {
+    let inner = template.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(inner, _)| inner);
+    let names = inner.map(|inner| inner.split('|').next().unwrap_or(inner));
+    names
+        .filter(|name| ["header:", "query:", "json:", "form:"].iter().any(|kind| name.starts_with(kind)))
+        .map(str::to_owned)
 }
 
 /// Whether the signed bytes hold what stands at `at`.
@@ -211,7 +228,7 @@ fn pitfalls(ways: &[Way]) -> Vec<String> {
     let token = any(Way::is_token);
     let names = ["url", "url_noquery", "path", "query", "url|hubspot"];
     let url = ways.iter().any(|way| names.iter().any(|name| has(template(way), name)));
-    let body = any(|way| !template(way).is_empty() && !template(way).contains("{body}"));
+    let body = any(|way| !template(way).is_empty() && !template(way).contains("{body"));
     let found = [
         (token, "The token is the same in every request: whoever has seen one can write anything. Use TLS alone."),
         (
@@ -287,7 +304,7 @@ mod tests {
             }
         }
         assert!(of("nothing").is_none());
-        assert_eq!(of("slack").unwrap().handshakes, ["POST with json:/type = url_verification"]);
+        assert_eq!(of("slack").unwrap().handshakes, ["POST with json:/challenge, json:/type = url_verification"]);
         assert_eq!(of("github").unwrap().notes.len(), 1);
         assert_eq!(sentences(&["One.", "Two", "goes on.", "Three."]), ["One.", "Two goes on.", "Three."]);
     }

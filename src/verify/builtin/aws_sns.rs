@@ -143,6 +143,14 @@ impl Builtin for AwsSns {
         let url = KeyUrl::named(place, is_listed);
         let url = url.filter(|url| url.url().path().ends_with(".pem") && url.url().query().is_none());
         let url = url.ok_or_else(untrusted_url)?;
+        // Before anything is fetched: who knows none of the topics makes us ask nobody.
+        let topic = there(&message.topic_arn, "TopicArn")?;
+        if !self.topics.is_empty() && !self.topics.iter().any(|known| known == topic) {
+            return Err(unknown_key("the message is of none of the source's topics").into());
+        }
+        if topic.split(':').nth(3) != url.url().host_str().and_then(region) {
+            return Err(untrusted_url().into());
+        }
         let at = Told::Rfc3339.read(there(&message.timestamp, "Timestamp")?, "body field Timestamp")?;
         let now = request.received_at;
         let skew = self.window.holds(now, (at, Told::Rfc3339), "body field Timestamp")?;
@@ -159,10 +167,6 @@ impl Builtin for AwsSns {
             super::verified_by(given, signed.as_bytes(), &signature).map(Some)
         };
         let secret = secret.ok_or_else(|| refused(mismatch()))?;
-        let topic = there(&message.topic_arn, "TopicArn")?;
-        if !self.topics.is_empty() && !self.topics.iter().any(|known| known == topic) {
-            return Err(refused(unknown_key("the message is of none of the source's topics")).into());
-        }
         let reply = if kind == "SubscriptionConfirmation" {
             let place = there(&message.subscribe_url, "SubscribeURL")?;
             let url = KeyUrl::named(place, is_listed).filter(|url| {

@@ -66,6 +66,10 @@ impl Builtin for Braintree {
         if !payload.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'\n')) {
             return Err(malformed(format!("form field {PAYLOAD} is not base64")).into());
         }
+        if is_challenge(payload.as_bytes()) {
+            let detail = format!("form field {PAYLOAD} is no more than a challenge, whose code anybody is given");
+            return Err(malformed(detail).into());
+        }
         if signature.split('&').count() > SIGNATURES_MAX {
             return Err(malformed(format!("more than {SIGNATURES_MAX} signatures in one request")).into());
         }
@@ -107,11 +111,14 @@ impl Builtin for Braintree {
         }
         let query = pairs(url_query(facts.request.url).as_bytes()).ok()?;
         let challenge = single(&query, CHALLENGE)?;
-        let is_one = (20..=32).contains(&challenge.len())
-            && challenge.iter().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'));
-        let answer = is_one.then(|| self.macs.sign(&[challenge]).ok())??;
+        let answer = is_challenge(challenge).then(|| self.macs.sign(&[challenge]).ok())??;
         Some(told(format!("{}|{answer}", self.public_key)))
     }
+}
+
+/// What the handshake makes a code of for anybody who asks.
+fn is_challenge(text: &[u8]) -> bool {
+    (20..=32).contains(&text.len()) && text.iter().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'))
 }
 
 /// What the payload, an XML text in base64, says it is.

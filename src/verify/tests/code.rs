@@ -286,6 +286,11 @@ fn handshakes_are_answered_and_let_nothing_in() {
     assert_eq!(answer.content_type, "text/plain");
     assert!(told(&braintree, &good).is_err());
     assert!(greeting(&braintree, &good, &Method::POST).is_none());
+    // The code that anybody is given makes no event.
+    let form = "bt_signature=integration_public_key%7Cd9b899556c966b3f06945ec21311865d35df3ce4\
+                &bt_payload=20f9f8ed05f77439fe955c977e4c8a53&more=x";
+    let form = Post::new(&[("content-type", "application/x-www-form-urlencoded")], form.as_bytes());
+    assert_eq!(told(&braintree, &form).unwrap_err(), RefusalCode::Malformed);
     for bad in [
         "bad%20challenge",
         "",
