@@ -382,6 +382,22 @@ fn a_key_that_stands_elsewhere_is_not_guessed() {
 }
 
 #[test]
+fn who_knows_no_topic_of_ours_makes_us_ask_nobody() {
+    let (_, post) = by_id("sns-php-1");
+    let of = |topics: &[&str]| compile(&with_params("aws-sns", &json!({ "topic_arns": topics })), vec![]);
+    let judged = |source: &Source, post: &Post| match source.judge(post.request(), KeyAtHand::NotAsked) {
+        Err(Stop::NeedsKey(_)) => None,
+        Err(Stop::Refused(refusal)) => Some(refusal.code),
+        Ok(_) => panic!("let in without a key"),
+    };
+    assert_eq!(judged(&of(&[]), &post), None);
+    assert_eq!(judged(&of(&["arn:aws:sns:us-east-2:1:other"]), &post), Some(RefusalCode::UnknownKey));
+    let body = String::from_utf8(post.body.to_vec()).unwrap();
+    let elsewhere = Post { body: body.replace("sns.us-east-2.", "sns.made-up-1.").into(), ..post };
+    assert_eq!(judged(&of(&[]), &elsewhere), Some(RefusalCode::UntrustedKeyUrl));
+}
+
+#[test]
 fn windows_and_coverage_are_asked_for() {
     let (_, post) = by_id("truelayer-webhook-jwks");
     let case = valid_cases().into_iter().find(|case| case.id == "truelayer-webhook-jwks").unwrap();
