@@ -47,7 +47,9 @@ impl Target {
 /// Reads a request: what it is shows in how it begins. `file` names it in messages; `read` gives the files that a curl
 /// command names.
 pub fn parse(bytes: &[u8], file: &str, read: ReadFile<'_>) -> Result<Recorded, Failure> {
-    if bytes.trim_ascii_start().first() == Some(&b'{') {
+    // What an editor or a paste leaves in front is no part of it.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
+    if bytes.first() == Some(&b'{') {
         parse_json(bytes).map_err(|why| {
             Failure::usage(
                 format!("`{file}` is JSON, but no request: {}", plain(&why)),
@@ -197,6 +199,8 @@ mod tests {
         assert_eq!(request.target.url(None).unwrap(), "https://h.example/in/a/b?c=d");
         assert_eq!(request.target.url(Some("https://p.example")).unwrap(), "https://p.example/in/a/b?c=d");
         assert_eq!(request.headers.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
+        let pasted = raw("\u{feff}\r\n\nPOST /in/a/b HTTP/1.1\nHost: h.example\n\n \nx").unwrap();
+        assert_eq!(pasted.body, " \nx", "what stands in front goes, the body stays");
         assert_eq!(request.body, "{\"a\":\r\n1}\n");
         let request = raw("GET https://x.example/p\nA: b\n\n").unwrap();
         assert_eq!((request.target, request.body.len()), (Target::Url("https://x.example/p".to_owned()), 0));
@@ -220,7 +224,7 @@ mod tests {
     fn what_is_no_request_is_told_why() {
         for (text, why) in [
             ("", "it is empty"),
-            ("\nPOST / HTTP/1.1", "it is empty"),
+            ("\u{feff}\n \n", "it is empty"),
             ("hello", "line 1 is not a request line"),
             ("POST / HTTP/1.1 x", "line 1 is not a request line"),
             ("POST / x", "line 1 is not a request line"),
