@@ -6,8 +6,9 @@ use super::{Context, Exit, Failure, Format};
 use crate::clock::Timestamp;
 use crate::delivery::{EventId, Mint};
 use crate::entropy::SystemEntropy;
-use crate::verify::{Rotation, SignRequest};
+use crate::verify::{Request, Rotation, SignRequest, Source};
 use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Method};
 use reqwest::Url;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -106,7 +107,23 @@ impl<'a> Signature<'a> {
             )
         })?;
         let headers = source.sign(request).map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
+        self.prove(source, &headers, body, at)?;
         Ok(Signed { id, at, headers })
+    }
+
+    /// What nobody would let in is not given out: some schemes sign forms alone, or a time that stands in the body.
+    fn prove(&self, source: &Source, signed: &[(String, String)], body: &Bytes, at: Timestamp) -> Result<(), Failure> {
+        let content_type = ("content-type".to_owned(), self.signing.content_type.clone());
+        let sent = std::iter::once(&content_type).chain(signed);
+        let sent = sent.filter_map(|(name, value)| Some((name.parse::<HeaderName>().ok()?, value.parse().ok()?)));
+        let headers: HeaderMap = sent.collect();
+        let request = Request { method: &Method::POST, url: &self.url, headers: &headers, body, received_at: at };
+        source.verify(request).map_err(|refusal| {
+            Failure::usage(
+                format!("a request with this body would be refused: {refusal}"),
+                "sign what the provider sends: a form needs --content-type application/x-www-form-urlencoded",
+            )
+        })
     }
 }
 
