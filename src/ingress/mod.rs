@@ -1,8 +1,8 @@
 //! The public side: `POST /in/{tenant}/{source}`. A 2xx is answered only after the commit.
 //!
 //! A request is looked up, bounded, read, verified and accepted, in that order and in one line. The body is opaque. What
-//! is refused stores no event; it is counted, and its kind goes to the log and the rejection log. Authoritative for who may send what is the map of
-//! [`Routes`], replaced as a whole when the configuration changes.
+//! is refused stores no event; it is counted, and its kind goes to the log and the rejection log. Authoritative for who
+//! may send what is the map of [`Routes`], replaced as a whole when the configuration changes.
 
 mod answer;
 mod rejections;
@@ -125,16 +125,9 @@ impl Ingress {
                 inlet.tally.challenge.increment(1);
                 return Ok(verifier::challenge_answer(challenge));
             }
+            Err(rejection) if is_post => return Err(rejection),
             // Other methods are only for a handshake.
-            Ok(Admission::Event(_) | Admission::Confirm(_)) => return Err(Rejection::MethodNotAllowed),
-            Err(rejection) => match inlet.source.greet(request) {
-                Some(greeting) => {
-                    inlet.tally.challenge.increment(1);
-                    return Ok(verifier::challenge_answer(greeting));
-                }
-                None if is_post => return Err(rejection),
-                None => return Err(Rejection::MethodNotAllowed),
-            },
+            Ok(Admission::Event(_) | Admission::Confirm(_)) | Err(_) => return Err(Rejection::MethodNotAllowed),
         };
         crash::point("I2");
         // After verification, so that nobody without the secret can use up what the provider may send.

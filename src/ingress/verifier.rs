@@ -13,11 +13,6 @@ use http_body_util::Full;
 pub trait Verifier: Send + Sync + 'static {
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop>;
 
-    /// The answer to a handshake that carries no signature of ours, for a request that was refused.
-    fn greet(&self, _request: Request<'_>) -> Option<ChallengeAnswer> {
-        None
-    }
-
     /// What the provider wants to read in the answer to an event.
     fn receipt(&self) -> Option<&'static str> {
         None
@@ -27,10 +22,6 @@ pub trait Verifier: Send + Sync + 'static {
 impl Verifier for Source {
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         Source::judge(self, request, key)
-    }
-
-    fn greet(&self, request: Request<'_>) -> Option<ChallengeAnswer> {
-        Source::greet(self, request)
     }
 
     fn receipt(&self) -> Option<&'static str> {
@@ -55,10 +46,6 @@ impl KeySource for NoKeys {
 impl Verifier for Rotation {
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         Rotation::judge(self, request, key)
-    }
-
-    fn greet(&self, request: Request<'_>) -> Option<ChallengeAnswer> {
-        self.at(request.received_at)?.greet(request)
     }
 
     fn receipt(&self) -> Option<&'static str> {

@@ -181,8 +181,8 @@ fn verdict(case: &Case) -> Result<CaseVerdict, String> {
         body: &body,
         received_at: Timestamp::from_millis(case.now_unix.saturating_mul(1000)),
     };
-    Ok(match source.admit(request) {
-        Ok(_) => CaseVerdict::Valid,
+    Ok(match source.verify(request) {
+        Ok(()) => CaseVerdict::Valid,
         Err(refusal) => CaseVerdict::Invalid(refusal.code),
     })
 }

@@ -1,11 +1,9 @@
 //! What a built-in scheme is, for people who choose one or wonder about it: read from its data.
 
+use super::builtin::PREFIX;
 use super::schemes;
 use super::spec::{SchemeSpec, SigSpec};
 use serde::Serialize;
-
-/// How the algorithm of a scheme begins that is code and no data.
-const CODE: &str = "builtin:";
 
 /// One scheme.
 #[derive(Clone, Debug, Serialize)]
@@ -106,7 +104,7 @@ fn way(spec: &SchemeSpec) -> Way {
     let signed = match (algorithm.as_str(), &spec.signed) {
         ("equal" | "basic", _) => Some(String::new()),
         (_, Some(template)) => Some(template.clone()),
-        (code, None) if code.starts_with(CODE) => None,
+        (code, None) if code.starts_with(PREFIX) => None,
         (_, None) => Some("{body}".to_owned()),
     };
     let sig = spec.sig.clone().unwrap_or_default();

@@ -38,12 +38,9 @@ pub fn settings(name: &str) -> Vec<&'static str> {
 }
 
 /// The settings that a source of the scheme has, each with an example of its value: those that it must have, and where
-/// it goes without secrets those that say where the keys are.
+/// its keys are.
 pub(super) fn usual(scheme: &SchemeSpec) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
-    let publishes = code(scheme).is_some_and(|entry| entry.publishes_keys);
-    let is_usual =
-        move |param: &Param| param.kind != ParamKind::OptionalText || (publishes && param.name.ends_with("_url"));
-    params(scheme).filter(is_usual).map(|param| (param.name, param.example))
+    params(scheme).filter(|param| param.kind != ParamKind::OptionalText).map(|param| (param.name, param.example))
 }
 
 /// Whether a source of the scheme may do without secrets: the provider publishes its keys.

@@ -147,12 +147,6 @@ impl Source {
         self.code.as_ref().and_then(|code| code.check.receipt())
     }
 
-    /// The answer to a handshake that carries no signature of ours, for a request that was refused.
-    pub fn greet(&self, request: Request<'_>) -> Option<ChallengeAnswer> {
-        let code = self.code.as_ref()?;
-        code.check.greet(&Facts::new(request, &self.pointers))
-    }
-
     /// Numbers its secrets as they are among all of the source's.
     pub(super) fn renumber(&mut self, numbers: &[usize]) {
         for alternative in self.groups.iter_mut().flat_map(|group| &mut group.alternatives) {
@@ -171,12 +165,12 @@ impl Source {
         self.groups.iter().flat_map(|group| &group.alternatives)
     }
 
-    /// The signature alone, with all that goes before it: nothing is read of what was signed. Of a scheme that is code,
-    /// the whole of [`admit`](Self::admit).
+    /// The signature alone, with all that goes before it: no handshake is looked for, and no key is fetched.
     pub fn verify(&self, request: Request<'_>) -> Result<(), Refusal> {
+        let facts = Facts::new(request, &self.pointers);
         match &self.code {
-            Some(_) => self.admit(request).map(|_| ()),
-            None => self.check(&Facts::new(request, &self.pointers)).map(|_| ()),
+            Some(code) => code.told(&facts).map(|_| ()),
+            None => self.check(&facts).map(|_| ()),
         }
     }
 
@@ -188,12 +182,19 @@ impl Source {
     /// The same for who can fetch a key: where one is needed, the query says which.
     pub fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         let facts = Facts::new(request, &self.pointers);
+        let greeted = |refusal: Refusal| match self.handshake(&facts, &refusal) {
+            Some(answer) => Ok(Admission::Challenge(answer)),
+            None => Err(refusal.into()),
+        };
         if let Some(code) = &self.code {
-            return code.judge(self, &facts, key);
+            return match code.judge(self, &facts, key) {
+                Err(Stop::Refused(refusal)) => greeted(refusal),
+                judged => judged,
+            };
         }
         let (alternative, passed) = match self.check(&facts) {
             Ok(checked) => checked,
-            Err(refusal) => return self.handshake(&facts, &refusal).map(Admission::Challenge).ok_or(refusal.into()),
+            Err(refusal) => return greeted(refusal),
         };
         if let Some(answer) = alternative.verified_answer(&facts, passed.secret) {
             return Ok(Admission::Challenge(answer));
@@ -209,8 +210,12 @@ impl Source {
         Ok(Admission::Event(Verified::attest(self.event(read, &facts))))
     }
 
-    /// The answer to an unsigned handshake: what is refused for want of something to verify may be one.
+    /// The answer to a handshake that carries no signature of ours: what is refused may be one, and where data says what
+    /// one is, only what is refused for want of something to verify.
     fn handshake(&self, facts: &Facts<'_>, refusal: &Refusal) -> Option<ChallengeAnswer> {
+        if let Some(code) = &self.code {
+            return code.check.greet(facts);
+        }
         let mut alternatives = self.alternatives().filter(|_| refusal.step == CheckStep::Presence);
         alternatives.find_map(|alternative| alternative.unsigned_answer(facts))
     }

@@ -112,6 +112,17 @@ async fn a_newer_schema_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
+async fn somebody_elses_database_is_refused_and_left_as_it_is() {
+    let bench = Bench::new().await;
+    let (path, dir) = (bench.path.clone(), Arc::clone(&bench.dir));
+    bench.ledger.close().await.unwrap();
+    drop(bench);
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "application_id", 7).unwrap();
+    let error = refused(Bench::try_open(settings(&path), dir, START).await);
+    assert!(error.contains("no ledger of this program") && error.contains("server.ledger"), "{error}");
+}
+
+#[tokio::test]
 async fn an_older_schema_is_brought_up_with_what_is_in_it() {
     let mut bench = Bench::new().await;
     let (path, dir, endpoint) = (bench.path.clone(), Arc::clone(&bench.dir), bench.endpoint("billing"));

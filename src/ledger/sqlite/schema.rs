@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Older write-ahead log code can corrupt a database.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
+/// What the first migration marks the file with.
+const APPLICATION_ID: i64 = 0x686b_6c31;
+
 /// Each is applied once, in one transaction, in this order; `user_version` counts them.
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_ledger.sql"),
@@ -96,8 +99,19 @@ fn set_up(connection: &Connection, settings: &Settings) -> rusqlite::Result<()> 
 }
 
 fn migrate(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
-    let version: i64 =
-        connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(|e| failed(path, &e))?;
+    let pragma = |name: &str| -> Result<i64, LedgerError> {
+        connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).map_err(|e| failed(path, &e))
+    };
+    let version = pragma("user_version")?;
+    if version > 0 && pragma("application_id")? != APPLICATION_ID {
+        return Err(LedgerError::Open {
+            problem: format!(
+                "the file {} is no ledger of this program, or was made by a build from before the first release",
+                path.display()
+            ),
+            remedy: "name another file in `server.ledger`, or move this one away to begin with an empty ledger".into(),
+        });
+    }
     let newest = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     if version > newest {
         return Err(LedgerError::Open {

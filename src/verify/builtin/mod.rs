@@ -86,6 +86,8 @@ pub(in crate::verify) struct Param {
 pub(in crate::verify) enum ParamKind {
     Text,
     OptionalText,
+    /// Where the keys are, for a source without secrets.
+    KeysUrl,
     /// Has to be written, also when it is empty.
     List,
 }

@@ -31,7 +31,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param { name: "alg", kind: ParamKind::Text, example: "\"ed25519\"" },
         Param { name: "keyid", kind: ParamKind::OptionalText, example: "\"key-1\"" },
         Param { name: "required_components", kind: ParamKind::List, example: REQUIRED_EXAMPLE },
-        Param { name: "jwks_url", kind: ParamKind::OptionalText, example: "\"https://partner.example/jwks\"" },
+        Param { name: "jwks_url", kind: ParamKind::KeysUrl, example: "\"https://partner.example/jwks\"" },
     ],
     publishes_keys: true,
     headers: &[SIGNATURE, INPUT],

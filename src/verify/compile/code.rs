@@ -90,12 +90,13 @@ impl Compiler {
             let field = format!("params.{}", param.name);
             let fits = |text: &str| (1..=TEXT_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
             match (param.kind, spec.params.get(param.name)) {
-                (ParamKind::OptionalText, None) => {}
+                (ParamKind::OptionalText | ParamKind::KeysUrl, None) => {}
                 (ParamKind::Text | ParamKind::List, None) => {
                     self.problem(&field, format!("is missing: write e.g. {} = {}", param.name, param.example));
                 }
-                (ParamKind::Text | ParamKind::OptionalText, Some(Value::String(text))) if fits(text) => {}
-                (ParamKind::Text | ParamKind::OptionalText, Some(_)) => {
+                (ParamKind::Text | ParamKind::OptionalText | ParamKind::KeysUrl, Some(Value::String(text)))
+                    if fits(text) => {}
+                (ParamKind::Text | ParamKind::OptionalText | ParamKind::KeysUrl, Some(_)) => {
                     self.problem(&field, format!("has to be a text: write e.g. {}", param.example));
                 }
                 (ParamKind::List, Some(Value::Array(all)))

@@ -163,7 +163,6 @@ proptest! {
             for post in [wild, cut_short, post.at(Timestamp::from_millis(skew))] {
                 let _ = source.admit(post.request());
                 let _ = source.explain(post.request());
-                let _ = source.greet(post.request());
             }
         }
     }
@@ -276,7 +275,15 @@ fn deep_and_doubled_json_is_malformed() {
 
 #[test]
 fn handshakes_are_answered_and_let_nothing_in() {
-    let greeting = |source: &Source, post: &Post, method: &Method| source.greet(Request { method, ..post.request() });
+    let greeting = |source: &Source, post: &Post, method: &Method| {
+        let request = Request { method, ..post.request() };
+        let told = source.explain(request).iter().all(|step| step.ok);
+        match source.admit(request) {
+            Ok(Admission::Challenge(answer)) => Some(answer).filter(|_| told),
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => None,
+        }
+    };
     let params = json!({ "public_key": "integration_public_key" });
     let braintree = compile(&with_params("braintree", &params), vec![Secret::new("integration_private_key")]);
     let challenge = |text: &str| Post { url: format!("https://h.test/in?bt_challenge={text}"), ..Post::new(&[], b"") };
@@ -305,7 +312,6 @@ fn handshakes_are_answered_and_let_nothing_in() {
     let mandrill = compile(&builtin("mandrill"), vec![text_secret()]);
     let stranger = compile(&builtin("mandrill"), vec![Secret::new("test-webhook")]);
     let ping = sent(&stranger, "", b"mandrill_events=%5B%5D");
-    assert_eq!(told(&mandrill, &ping).unwrap_err(), RefusalCode::SignatureMismatch);
     assert!(greeting(&mandrill, &ping, &Method::POST).is_some());
     assert!(greeting(&mandrill, &Post::new(&[], b""), &Method::HEAD).is_some());
     for body in [&b"mandrill_events=%5B%7B%7D%5D"[..], b"mandrill_events=%5B%5D&a=1", b""] {

@@ -3,6 +3,9 @@
 -- The hot tables have no foreign keys and no index on a random value: what refers to what is written by one verb in one
 -- transaction, and the CHECKs repeat the rules of the states.
 
+-- "hkl1": other programs have SQLite files too.
+PRAGMA application_id = 0x686b6c31;
+
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
     value BLOB NOT NULL
