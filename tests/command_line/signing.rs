@@ -98,6 +98,17 @@ fn what_is_signed_is_valid() {
     }
 }
 
+#[test]
+fn what_would_be_refused_is_not_signed() {
+    let keys = ["sign", "--scheme=twilio", "--secret=a-secret-of-somebody", "--url=https://h.example/in/a/s"];
+    let ran = run(&[&keys[..], &["--data", "{\"a\":1}"]].concat());
+    assert_eq!(code(&ran), 2, "{ran:?}");
+    assert!(err(&ran).contains("would be refused") && err(&ran).contains("--content-type"), "{}", err(&ran));
+    assert_eq!(out(&ran), "");
+    let form = ["--data", "a=1", "--content-type", "application/x-www-form-urlencoded"];
+    assert_eq!(code(&run(&[&keys[..], &form].concat())), 0);
+}
+
 const CONFIG: &str = r#"
 [server]
 public_url = "https://hooks.example.com"
