@@ -95,7 +95,9 @@ impl Receiver {
                         answer(request, Arc::clone(&script), Arc::clone(&seen), Arc::clone(&counts))
                     });
                     let io = TokioIo::new(stream);
-                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
+                    // A sender that dies with its request written has still sent it.
+                    let mut http = hyper::server::conn::http1::Builder::new();
+                    let _ = http.half_close(true).serve_connection(io, service).await;
                 });
             }
         });
