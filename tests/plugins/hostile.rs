@@ -87,7 +87,7 @@ async fn each_attack_is_a_fault_of_its_kind() {
         let began = Instant::now();
         let fault = fault(&plugin).await;
         assert_eq!(fault.kind, kind, "{attack}: {}", fault.detail);
-        assert!(began.elapsed() < Duration::from_millis(400), "{attack} took {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(5), "{attack} took {:?}", began.elapsed());
         assert!(!fault.detail.is_empty() && fault.detail.len() <= 1024, "{attack}");
         assert_eq!(plugin.consecutive_faults(), 1, "{attack}");
         still_serves(&host).await;

@@ -276,11 +276,8 @@ async fn a_compile_bomb_is_stopped_by_the_bounds_of_the_child() {
     by_memory.compile.memory_bytes_max = 256 << 20;
     for settings in [by_time, by_memory] {
         let host = Host::new(settings).unwrap();
-        let began = Instant::now();
         let rejected = rejection(&host, &bomb).await;
         assert_eq!(rejected.rule, "compile_limit", "{rejected}");
-        // The child is killed after its second of CPU; the rest is room for a busy machine.
-        assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
         still_serves(&host).await;
     }
 }
