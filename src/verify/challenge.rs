@@ -14,7 +14,6 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use sha2::Digest as _;
-use std::borrow::Cow;
 use subtle::{Choice, ConstantTimeEq as _};
 
 /// A longer value is not echoed.
@@ -104,8 +103,8 @@ impl Challenge {
                 None => out.extend_from_slice(text.as_bytes()),
                 Some(function) => {
                     // Without a signature this is done for anybody, but for nothing that could be an event.
-                    let code = (self.signed || is_token(text.as_bytes()))
-                        .then(|| key?.code(&[Cow::Borrowed(text.as_bytes())]))??;
+                    let code =
+                        (self.signed || is_token(text.as_bytes())).then(|| key?.code(&[text.as_bytes()][..]))??;
                     out.extend_from_slice(coded(function, &code)?.as_bytes());
                 }
             }

@@ -2,10 +2,10 @@
 //! decides which word a refusal carries.
 
 use super::challenge::{Challenge, is_token};
-use super::key::{Algorithm, Candidates, Encoding, Key, candidate};
+use super::key::{Algorithm, Candidates, Encoding, Key, Message as _, candidate};
 use super::locator::{Facts, Locator, Place};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
-use super::template::{self, Piece, Values};
+use super::template::{Piece, Rendered, Values};
 use crate::clock::Timestamp;
 use http::HeaderName;
 use smallvec::SmallVec;
@@ -78,23 +78,26 @@ pub(super) struct Group {
     pub(super) alternatives: Vec<Alternative>,
 }
 
+/// What stands in the places of a signature.
+type Texts<'r> = SmallVec<[Cow<'r, [u8]>; 2]>;
+/// Taken out of there, still encoded.
+type Signatures<'t> = SmallVec<[&'t [u8]; 4]>;
+
 /// What is known of a request that passed.
-pub(super) struct Passed<'r> {
+#[derive(Clone, Copy)]
+pub(super) struct Passed {
     /// The number of the secret that matched, from 0.
     pub(super) secret: usize,
     pub(super) skew_seconds: Option<i64>,
-    pub(super) values: Values<'r>,
 }
 
 impl Unit {
     /// The time that `text` says, in milliseconds. Digits only, or RFC 3339 with an offset.
     fn read(self, text: &[u8]) -> Option<i64> {
-        let text = std::str::from_utf8(text).ok()?;
-        let digits = || text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<i64>().ok()).flatten();
         match self {
-            Unit::Seconds => digits()?.checked_mul(1000),
-            Unit::Millis => digits(),
-            Unit::Rfc3339 => Timestamp::parse_rfc3339(text).map(Timestamp::as_millis),
+            Unit::Seconds => digits(text)?.checked_mul(1000),
+            Unit::Millis => digits(text),
+            Unit::Rfc3339 => Timestamp::parse_rfc3339(std::str::from_utf8(text).ok()?).map(Timestamp::as_millis),
         }
     }
 
@@ -108,16 +111,22 @@ impl Unit {
 }
 
 impl Alternative {
-    pub(super) fn check<'r>(&'r self, facts: &Facts<'r>) -> Result<Passed<'r>, Refusal> {
-        let mut values: Values<'r> = SmallVec::from_elem(None, self.vars.len());
-        let texts = self.present(facts, &mut values)?;
-        let signatures = self.structured(&texts, &mut values)?;
-        let skew_seconds = self.in_window(facts.request.received_at, &values)?;
-        self.matched(facts, &signatures, values, skew_seconds).map_err(|refusal| Refusal { skew_seconds, ..refusal })
+    /// Leaves the values of the variables in `values`, whatever was in it.
+    pub(super) fn check<'r>(&self, facts: &Facts<'r>, values: &mut Values<'r>) -> Result<Passed, Refusal> {
+        values.clear();
+        let mut texts = Texts::new();
+        self.present(facts, values, &mut texts)?;
+        let mut signatures = Signatures::new();
+        self.structured(&texts, values, &mut signatures)?;
+        let skew_seconds = self.in_window(facts.request.received_at, values)?;
+        match self.matched(facts, &signatures, values) {
+            Ok(secret) => Ok(Passed { secret, skew_seconds }),
+            Err(refusal) => Err(Refusal { skew_seconds, ..refusal }),
+        }
     }
 
     /// What has to be there is there, once. Absence goes before repetition, wherever each is.
-    fn present<'r>(&self, facts: &Facts<'r>, values: &mut Values<'r>) -> Result<SmallVec<[Cow<'r, [u8]>; 2]>, Refusal> {
+    fn present<'r>(&self, facts: &Facts<'r>, values: &mut Values<'r>, texts: &mut Texts<'r>) -> Result<(), Refusal> {
         let mut wrong = None;
         for (locator, literal) in &self.require {
             match facts.at(locator) {
@@ -130,7 +139,6 @@ impl Alternative {
                 Place::Value(_) => {}
             }
         }
-        let mut texts = SmallVec::new();
         let mut nothing = true;
         let mut no_json = None;
         for locator in &self.sig.at {
@@ -153,19 +161,20 @@ impl Alternative {
             let places: Vec<String> = self.sig.at.iter().map(Locator::to_string).collect();
             return Err(Refusal::missing(format!("no signature: {} is absent or empty", places.join(" or "))));
         }
-        for (var, value) in self.vars.iter().zip(values.iter_mut()) {
-            if let Locator::Sig(_) = var.locator {
-                continue;
-            }
+        for var in &self.vars {
+            let mut value = None;
             match facts.at(&var.locator) {
+                // Stands in a header that is not taken apart yet.
+                Place::Absent if matches!(var.locator, Locator::Sig(_)) => {}
                 Place::Absent if var.optional => {}
                 Place::Absent => return Err(Refusal::missing(format!("{} is absent or empty", var.locator))),
                 Place::Repeated => wrong = Some(repeated(&var.locator)),
                 Place::Unreadable => wrong = Some(unreadable(&var.locator)),
-                Place::Value(found) => *value = Some(found),
+                Place::Value(found) => value = Some(found),
             }
+            values.push(value);
         }
-        wrong.map_or(Ok(texts), |detail| Err(Refusal::malformed(CheckStep::Presence, detail)))
+        wrong.map_or(Ok(()), |detail| Err(Refusal::malformed(CheckStep::Presence, detail)))
     }
 
     /// The signatures of accepted versions, still encoded; variables that stand beside them go to `values`.
@@ -173,20 +182,13 @@ impl Alternative {
         &self,
         texts: &'t [Cow<'r, [u8]>],
         values: &mut Values<'r>,
-    ) -> Result<SmallVec<[&'t str; 4]>, Refusal> {
+        signatures: &mut Signatures<'t>,
+    ) -> Result<(), Refusal> {
         let malformed = |detail: String| Refusal::malformed(CheckStep::Structure, detail);
-        let mut signatures: SmallVec<[&'t str; 4]> = SmallVec::new();
-        for bytes in texts {
-            let not_text = |_| malformed("the signature is not text".to_owned());
-            match bytes {
-                Cow::Borrowed(bytes) => {
-                    let text = std::str::from_utf8(bytes).map_err(not_text)?;
-                    self.items(text, |value| Cow::Borrowed(value.as_bytes()), &mut signatures, values)?;
-                }
-                Cow::Owned(bytes) => {
-                    let text = std::str::from_utf8(bytes).map_err(not_text)?;
-                    self.items(text, |value| Cow::Owned(value.as_bytes().to_vec()), &mut signatures, values)?;
-                }
+        for text in texts {
+            match text {
+                Cow::Borrowed(text) => self.items(text, Cow::Borrowed, signatures, values)?,
+                Cow::Owned(text) => self.items(text, |value| Cow::Owned(value.to_vec()), signatures, values)?,
             }
         }
         for (var, value) in self.vars.iter().zip(values.iter()) {
@@ -197,29 +199,29 @@ impl Alternative {
         if signatures.is_empty() {
             return Err(malformed(self.no_signature()));
         }
-        Ok(signatures)
+        Ok(())
     }
 
     /// Takes one signature header apart. `keep` holds on to the value of a variable.
     fn items<'x: 't, 't, 'r>(
         &self,
-        text: &'x str,
-        keep: impl Fn(&'x str) -> Cow<'r, [u8]>,
-        signatures: &mut SmallVec<[&'t str; 4]>,
+        text: &'x [u8],
+        keep: impl Fn(&'x [u8]) -> Cow<'r, [u8]>,
+        signatures: &mut Signatures<'t>,
         values: &mut Values<'r>,
     ) -> Result<(), Refusal> {
-        let mut take = |item: &'x str| {
+        let mut take = |item: &'x [u8]| {
             let signature = match self.sig.pair {
                 None => item,
                 Some(pair) => match split_once(item, pair) {
-                    Some((key, value)) if self.sig.take.iter().any(|take| take == key) => value,
-                    Some((key, "")) => return self.beside(key, None, values),
+                    Some((key, value)) if self.sig.take.iter().any(|take| take.as_bytes() == key) => value,
+                    Some((key, b"")) => return self.beside(key, None, values),
                     Some((key, value)) => return self.beside(key, Some(keep(value)), values),
                     None => return Ok(()),
                 },
             };
             // A doubled separator is harmless; a prefix is not optional.
-            if let Some(signature) = signature.strip_prefix(self.sig.prefix.as_str())
+            if let Some(signature) = signature.strip_prefix(self.sig.prefix.as_bytes())
                 && !item.is_empty()
             {
                 if signatures.len() == SIGNATURES_MAX {
@@ -234,18 +236,18 @@ impl Alternative {
             Some(split) => {
                 let mut rest = text;
                 while let Some((item, after)) = split_once(rest, split) {
-                    take(item.trim_matches(' '))?;
+                    take(trimmed(item))?;
                     rest = after;
                 }
-                take(rest.trim_matches(' '))
+                take(trimmed(rest))
             }
             None => take(text),
         }
     }
 
     /// An item that is no signature: kept where a variable names it.
-    fn beside<'r>(&self, key: &str, found: Option<Cow<'r, [u8]>>, values: &mut Values<'r>) -> Result<(), Refusal> {
-        let named = |var: &Var| matches!(&var.locator, Locator::Sig(name) if name == key);
+    fn beside<'r>(&self, key: &[u8], found: Option<Cow<'r, [u8]>>, values: &mut Values<'r>) -> Result<(), Refusal> {
+        let named = |var: &Var| matches!(&var.locator, Locator::Sig(name) if name.as_bytes() == key);
         let Some(index) = self.vars.iter().position(named) else { return Ok(()) };
         if found.is_some() && values[index].is_some() {
             let detail = format!("{} is there twice", self.vars[index].locator);
@@ -297,32 +299,21 @@ impl Alternative {
     }
 
     /// A signature decodes, a secret made it, and the id has the scheme's form.
-    fn matched<'r>(
-        &'r self,
-        facts: &Facts<'r>,
-        signatures: &[&str],
-        values: Values<'r>,
-        skew_seconds: Option<i64>,
-    ) -> Result<Passed<'r>, Refusal> {
-        let decode = |text: &&str| candidate(self.algorithm, self.sig.encoding, text);
+    fn matched<'r>(&self, facts: &Facts<'r>, signatures: &[&[u8]], values: &Values<'r>) -> Result<usize, Refusal> {
+        let decode = |text: &&[u8]| candidate(self.algorithm, self.sig.encoding, text);
         let candidates: Candidates = signatures.iter().filter_map(decode).collect();
         if candidates.is_empty() {
             let detail = "no signature decodes to the right number of bytes in the scheme's encoding";
             return Err(Refusal::malformed(CheckStep::Decoding, detail));
         }
-        let render = |key| template::parts(&self.signed, facts.request, &values, key);
-        let parts = render(None);
+        let signed = |key| Rendered { pieces: &self.signed, request: facts.request, values, key };
         let mut matched = None;
         for (number, key) in &self.keys {
             // Every key is tried, so that the time tells nothing about which one it was.
-            let hit = match key.inline() {
-                Some(text) => key.matches(&render(Some(text)), &candidates),
-                None => key.matches(&parts, &candidates),
-            };
+            let hit = key.matches(&signed(key.inline()), &candidates);
             matched = matched.or(hit.then_some(*number));
         }
-        let for_anybody = self.signs_tokens && is_token(parts.iter().flat_map(|part| part.iter()));
-        drop(parts);
+        let for_anybody = self.signs_tokens && is_token(&*signed(None).joined());
         let Some(secret) = matched else {
             let detail = "none of the source's secrets made the signature of these bytes";
             return Err(Refusal::new(RefusalCode::SignatureMismatch, CheckStep::Match, detail));
@@ -331,37 +322,53 @@ impl Alternative {
             let detail = "the scheme's handshake makes such a signature for anybody who asks";
             return Err(Refusal::malformed(CheckStep::Match, detail));
         }
-        if self.id_is_word {
-            self.event_id(facts, &values)?;
+        if self.id_is_word
+            && let Some((locator, place)) = self.id_places(facts, values).next()
+            && !matches!(&place, Place::Value(id) if is_word(id))
+        {
+            let detail = format!("{locator} is not 1 to 128 of A-Z, a-z, 0-9, `_` and `-`");
+            return Err(Refusal::malformed(CheckStep::Id, detail));
         }
-        Ok(Passed { secret, skew_seconds, values })
+        Ok(secret)
     }
 
-    /// The event's id. Refused where the scheme wants a word and it is none, which `check` has done already.
-    pub(super) fn event_id<'r>(&self, facts: &Facts<'r>, values: &Values<'r>) -> Result<Option<Cow<'r, str>>, Refusal> {
-        for (locator, var) in &self.id {
+    /// What stands where the event's id may stand.
+    fn id_places<'r>(&self, facts: &Facts<'r>, values: &Values<'r>) -> impl Iterator<Item = (&Locator, Place<'r>)> {
+        let place = |(locator, var): &(Locator, Option<usize>)| {
             let known = var.and_then(|var| values.get(var)?.clone());
-            let place = known.map_or_else(|| facts.at(locator), Place::Value);
-            if matches!(place, Place::Absent) {
-                continue;
-            }
-            let id = place.into_text();
-            if self.id_is_word && !id.as_deref().is_some_and(is_word) {
-                let detail = format!("{locator} is not 1 to 128 of A-Z, a-z, 0-9, `_` and `-`");
-                return Err(Refusal::malformed(CheckStep::Id, detail));
-            }
-            if let Some(id) = id.filter(|id| is_readable(id, ID_BYTES_MAX)) {
-                return Ok(Some(id));
-            }
-        }
-        Ok(None)
+            known.map_or_else(|| facts.at(locator), Place::Value)
+        };
+        let places = self.id.iter().map(move |id| (&id.0, place(id)));
+        places.filter(|(_, place)| !matches!(place, Place::Absent))
+    }
+
+    /// The event's id.
+    pub(super) fn event_id<'r>(&self, facts: &Facts<'r>, values: &Values<'r>) -> Option<Cow<'r, str>> {
+        let mut texts = self.id_places(facts, values).filter_map(|(_, place)| place.into_text());
+        texts.find(|id| is_readable(id, ID_BYTES_MAX))
     }
 }
 
-/// The texts around the first `at`, an ASCII character.
-fn split_once(text: &str, at: u8) -> Option<(&str, &str)> {
-    let index = memchr::memchr(at, text.as_bytes())?;
+fn digits(text: &[u8]) -> Option<i64> {
+    let digit = |number: i64, byte: &u8| {
+        let digit = byte.is_ascii_digit().then(|| i64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    };
+    text.iter().try_fold(0, digit).filter(|_| !text.is_empty())
+}
+
+/// What stands around the first `at`.
+fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let index = memchr::memchr(at, text)?;
     Some((&text[..index], &text[index + 1..]))
+}
+
+/// Without the spaces around it.
+fn trimmed(mut text: &[u8]) -> &[u8] {
+    while let [b' ', rest @ ..] | [rest @ .., b' '] = text {
+        text = rest;
+    }
+    text
 }
 
 fn repeated(locator: &Locator) -> String {
@@ -373,8 +380,8 @@ fn unreadable(locator: &Locator) -> String {
 }
 
 /// The form of an id where a scheme wants a word.
-pub(super) fn is_word(id: &str) -> bool {
-    (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+pub(super) fn is_word(id: &[u8]) -> bool {
+    (1..=128).contains(&id.len()) && id.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
 /// Short enough to keep, and nothing that could break a line or a terminal.

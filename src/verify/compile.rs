@@ -10,7 +10,7 @@ pub(in crate::verify) use code::Make;
 use super::check::Group;
 use super::key::{Algorithm, Key, KeyForm};
 use super::locator::Locator;
-use super::pointer::Pointer;
+use super::locator::Wanted;
 use super::schemes;
 use super::source::{DedupRule, Source};
 use super::spec::{SchemeSpec, SourceSpec};
@@ -75,7 +75,7 @@ impl SourceSpec {
         let alternatives = || groups.iter().flat_map(|group| &group.alternatives);
         let mut own_headers: Vec<HeaderName> = alternatives()
             .flat_map(|alternative| &alternative.sig.at)
-            .filter_map(|at| if let Locator::Header(name) = at { Some(name.clone()) } else { None })
+            .filter_map(|at| if let Locator::Header(_, name) = at { Some(name.clone()) } else { None })
             .collect();
         own_headers.dedup();
         let coded = entry.flatten().map(|entry| entry.headers).unwrap_or_default();
@@ -87,7 +87,7 @@ impl SourceSpec {
             tenant: tenant.clone(),
             name: source.clone(),
             scheme: self.scheme.clone(),
-            pointers: compiler.pointers,
+            wanted: compiler.wanted,
             warnings: compiler.warnings,
             key_is_covered: alternatives().all(|alternative| alternative.covers_key)
                 && code.as_ref().is_none_or(|(_, covered)| *covered),
@@ -123,7 +123,7 @@ impl SourceSpec {
 struct Compiler {
     problems: Vec<SpecProblem>,
     warnings: Vec<String>,
-    pointers: Vec<Pointer>,
+    wanted: Wanted,
     /// `""`, or `alternatives[n].`
     prefix: String,
 }
@@ -139,7 +139,7 @@ impl Compiler {
 
     /// A locator outside `vars`.
     fn locator(&mut self, field: &str, text: &str) -> Option<Locator> {
-        let result = match Locator::parse(text, &mut self.pointers) {
+        let result = match Locator::parse(text, &mut self.wanted) {
             Ok(Locator::Sig(_)) => Err(format!("`{text}`: an item of the signature header can only be a variable")),
             other => other,
         };

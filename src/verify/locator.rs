@@ -2,7 +2,8 @@
 
 use super::pointer::{Found, POINTERS_MAX, Pointer, Value};
 use super::source::Request;
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::fmt;
@@ -10,7 +11,8 @@ use std::fmt;
 /// A place in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Locator {
-    Header(HeaderName),
+    /// An index into the source's headers, and the name.
+    Header(usize, HeaderName),
     Query(String),
     Form(String),
     /// An index into the source's pointers, and the pointer as written.
@@ -19,9 +21,27 @@ pub(super) enum Locator {
     Sig(String),
 }
 
+/// What a source looks for in each request.
+#[derive(Default)]
+pub(super) struct Wanted {
+    pub(super) headers: Vec<HeaderName>,
+    pub(super) pointers: Vec<Pointer>,
+}
+
+impl Wanted {
+    /// Its index, which it gets where it has none.
+    fn header(&mut self, name: HeaderName) -> Locator {
+        let index = self.headers.iter().position(|known| *known == name).unwrap_or(self.headers.len());
+        if index == self.headers.len() {
+            self.headers.push(name.clone());
+        }
+        Locator::Header(index, name)
+    }
+}
+
 impl Locator {
-    /// Reads a locator; a JSON pointer is added to `pointers`, unless it is there already.
-    pub(super) fn parse(text: &str, pointers: &mut Vec<Pointer>) -> Result<Locator, String> {
+    /// Reads a locator; a header or a JSON pointer is added to what is `wanted`, unless it is there already.
+    pub(super) fn parse(text: &str, wanted: &mut Wanted) -> Result<Locator, String> {
         let Some((kind, place)) = text.split_once(':') else {
             return Err(format!(
                 "`{text}` is not a locator: write `header:Name`, `query:name`, `form:name` or `json:/pointer`"
@@ -33,13 +53,14 @@ impl Locator {
         match kind {
             "header" => place
                 .parse()
-                .map(Locator::Header)
+                .map(|name| wanted.header(name))
                 .map_err(|_| format!("`{place}` is not a header's name: use letters, digits and `-`")),
             "query" => Ok(Locator::Query(place.to_owned())),
             "form" => Ok(Locator::Form(place.to_owned())),
             "sig" => Ok(Locator::Sig(place.to_owned())),
             "json" => {
                 let pointer = Pointer::parse(place)?;
+                let pointers = &mut wanted.pointers;
                 let index = pointers.iter().position(|known| *known == pointer).unwrap_or(pointers.len());
                 if index == pointers.len() {
                     if index == POINTERS_MAX {
@@ -57,7 +78,7 @@ impl Locator {
 impl fmt::Display for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Locator::Header(name) => write!(f, "header {name}"),
+            Locator::Header(_, name) => write!(f, "header {name}"),
             Locator::Query(name) => write!(f, "query parameter {name}"),
             Locator::Form(name) => write!(f, "form field {name}"),
             Locator::Json(_, pointer) => write!(f, "body field {pointer}"),
@@ -87,22 +108,53 @@ impl<'r> Place<'r> {
     }
 }
 
-/// A request, and what its body says at the source's pointers: read once, and only when asked for.
+/// A request, and what it has of what the source wants. Its body is read once, and only when asked for.
 pub(super) struct Facts<'r> {
     pub(super) request: Request<'r>,
+    headers: SmallVec<[Seen<'r>; 8]>,
     pointers: &'r [Pointer],
     found: OnceCell<Found<'r>>,
 }
 
+/// A header that is wanted.
+#[derive(Clone, Copy)]
+enum Seen<'r> {
+    Never,
+    Once(&'r HeaderValue),
+    Again,
+}
+
+impl<'r> Seen<'r> {
+    fn and(self, value: &'r HeaderValue) -> Self {
+        if let Seen::Never = self { Seen::Once(value) } else { Seen::Again }
+    }
+
+    fn place(self) -> Place<'r> {
+        match self {
+            Seen::Once(value) if !value.is_empty() => Place::Value(Cow::Borrowed(value.as_bytes())),
+            Seen::Never | Seen::Once(_) => Place::Absent,
+            Seen::Again => Place::Repeated,
+        }
+    }
+}
+
 impl<'r> Facts<'r> {
-    pub(super) fn new(request: Request<'r>, pointers: &'r [Pointer]) -> Self {
-        Facts { request, pointers, found: OnceCell::new() }
+    pub(super) fn new(request: Request<'r>, wanted: &'r Wanted) -> Self {
+        let headers = SmallVec::from_elem(Seen::Never, wanted.headers.len());
+        let mut facts = Facts { request, headers, pointers: &wanted.pointers, found: OnceCell::new() };
+        // One look at each of the few that a request has is quicker than the map's hash of each long name.
+        for (name, value) in request.headers {
+            if let Some(index) = wanted.headers.iter().position(|wanted| wanted == name) {
+                facts.headers[index] = facts.headers[index].and(value);
+            }
+        }
+        facts
     }
 
     /// What stands at `locator`. A signature item is not found here: the signature's parser hands those out.
     pub(super) fn at(&self, locator: &Locator) -> Place<'r> {
         match locator {
-            Locator::Header(name) => self.header(name),
+            Locator::Header(index, _) => self.headers.get(*index).map_or(Place::Absent, |seen| seen.place()),
             Locator::Query(name) => parameter(url_query(self.request.url).as_bytes(), name),
             Locator::Form(name) => parameter(self.request.body, name),
             Locator::Json(index, _) => {
@@ -124,13 +176,9 @@ impl<'r> Facts<'r> {
         self.at(locator).into_text()
     }
 
-    fn header(&self, name: &HeaderName) -> Place<'r> {
-        let mut values = self.request.headers.get_all(name).iter();
-        match (values.next(), values.next()) {
-            (Some(value), None) if !value.is_empty() => Place::Value(Cow::Borrowed(value.as_bytes())),
-            (Some(_), None) | (None, _) => Place::Absent,
-            (Some(_), Some(_)) => Place::Repeated,
-        }
+    /// A header that the request names.
+    pub(super) fn header(&self, name: &HeaderName) -> Place<'r> {
+        self.request.headers.get_all(name).iter().fold(Seen::Never, Seen::and).place()
     }
 }
 
@@ -216,12 +264,12 @@ mod tests {
 
     #[test]
     fn locators_are_checked() {
-        let mut pointers = Vec::new();
+        let mut wanted = Wanted::default();
         for bad in ["", "header", "header:", "header:a b", "cookie:x", "json:id", "json:", "Header:X"] {
-            assert!(Locator::parse(bad, &mut pointers).is_err(), "{bad}");
+            assert!(Locator::parse(bad, &mut wanted).is_err(), "{bad}");
         }
-        let first = Locator::parse("json:/id", &mut pointers).unwrap();
-        assert_eq!(Locator::parse("json:/id", &mut pointers).unwrap(), first);
-        assert_eq!(pointers.len(), 1);
+        let first = Locator::parse("json:/id", &mut wanted).unwrap();
+        assert_eq!(Locator::parse("json:/id", &mut wanted).unwrap(), first);
+        assert_eq!(wanted.pointers.len(), 1);
     }
 }

@@ -2,9 +2,10 @@
 //! [`standard`](super::standard).
 
 use super::check::{Alternative, is_word};
+use super::key::Message as _;
 use super::locator::{Facts, Locator};
 use super::source::{Request, Source};
-use super::template::{self, Piece, Values};
+use super::template::{self, Piece, Rendered, Values};
 use crate::clock::Timestamp;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method};
@@ -66,7 +67,7 @@ impl Source {
             .find_map(header)
             .ok_or_else(|| SignError::NotAHeader(sig.at.first().map(Locator::to_string).unwrap_or_default()))?;
         let id_headers: Vec<&HeaderName> = alternative.id.iter().filter_map(|(at, _)| header(at)).collect();
-        if alternative.id_is_word && !id_headers.is_empty() && !is_word(sign.id) {
+        if alternative.id_is_word && !id_headers.is_empty() && !is_word(sign.id.as_bytes()) {
             return Err(SignError::BadId(sign.id.to_owned()));
         }
         let no_headers = HeaderMap::new();
@@ -77,15 +78,15 @@ impl Source {
             body: sign.body,
             received_at: sign.timestamp,
         };
-        let facts = Facts::new(request, &self.pointers);
+        let facts = Facts::new(request, &self.wanted);
         let mut headers: Vec<(String, String)> = Vec::new();
         let mut values = Values::new();
         for (index, var) in alternative.vars.iter().enumerate() {
             let time = alternative.time.as_ref().filter(|time| time.var == index);
             let value = match (&var.locator, time) {
-                (Locator::Header(_) | Locator::Sig(_), Some(time)) => Some(time.unit.write(sign.timestamp)),
-                (Locator::Header(name), None) if id_headers.contains(&name) => Some(sign.id.to_owned()),
-                (Locator::Header(_) | Locator::Sig(_), None) => None,
+                (Locator::Header(..) | Locator::Sig(_), Some(time)) => Some(time.unit.write(sign.timestamp)),
+                (Locator::Header(_, name), None) if id_headers.contains(&name) => Some(sign.id.to_owned()),
+                (Locator::Header(..) | Locator::Sig(_), None) => None,
                 (Locator::Json(..) | Locator::Form(_) | Locator::Query(_), _) => {
                     facts.text_at(&var.locator).map(Cow::into_owned)
                 }
@@ -93,7 +94,7 @@ impl Source {
             if value.is_none() && !var.optional {
                 return Err(SignError::UnknownValue(var.locator.to_string()));
             }
-            if let (Locator::Header(name), Some(value)) = (&var.locator, &value) {
+            if let (Locator::Header(_, name), Some(value)) = (&var.locator, &value) {
                 headers.push((name.to_string(), value.clone()));
             }
             values.push(value.map(|value| Cow::Owned(value.into_bytes())));
@@ -102,8 +103,8 @@ impl Source {
             .keys
             .iter()
             .filter_map(|(_, key)| {
-                let parts = template::parts(&alternative.signed, request, &values, key.inline());
-                key.sign(&parts, sig.encoding)
+                let (pieces, key_text) = (alternative.signed.as_slice(), key.inline());
+                key.sign(&Rendered { pieces, request, values: &values, key: key_text }, sig.encoding)
             })
             .collect();
         if made.is_empty() {
@@ -150,7 +151,7 @@ fn emitted(
         let times = if !holds || alternative.sig.split.is_none() { 1 } else { made.len() };
         for made in made.iter().take(times) {
             values[signature] = Some(Cow::Owned(made.as_bytes().to_vec()));
-            let text = template::parts(item, request, &values, None).concat();
+            let text = Rendered { pieces: item, request, values: &values, key: None }.copied();
             texts.push(String::from_utf8_lossy(&text).into_owned());
         }
     }
@@ -184,7 +185,7 @@ fn finish(
 
 fn header(at: &Locator) -> Option<&HeaderName> {
     match at {
-        Locator::Header(name) => Some(name),
+        Locator::Header(_, name) => Some(name),
         Locator::Query(_) | Locator::Form(_) | Locator::Json(..) | Locator::Sig(_) => None,
     }
 }

@@ -4,12 +4,12 @@ use super::builtin::Coded;
 use super::check::{Alternative, Group, Passed, is_readable};
 use super::event::{Dedup, Event, Verified};
 use super::headers::end_to_end;
+use super::key::Message as _;
 use super::keys::{KeyAtHand, KeyUrl, Stop};
-use super::locator::{Facts, Locator, Place};
-use super::pointer::Pointer;
+use super::locator::{Facts, Locator, Place, Wanted};
 use super::producer::{dedup_digest, truncated};
 use super::refusal::{CheckStep, Refusal};
-use super::template::{self, Piece};
+use super::template::{self, Piece, Rendered, Values};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
 use bytes::Bytes;
@@ -99,7 +99,7 @@ pub struct Source {
     /// Empty where the scheme is code.
     pub(super) groups: Vec<Group>,
     pub(super) code: Option<Coded>,
-    pub(super) pointers: Vec<Pointer>,
+    pub(super) wanted: Wanted,
     pub(super) own_headers: Vec<HeaderName>,
     pub(super) dedup: DedupRule,
     /// Whether the signature covers the dedup key, whichever alternative a request goes to: a header that is not
@@ -167,10 +167,10 @@ impl Source {
 
     /// The signature alone, with all that goes before it: no handshake is looked for, and no key is fetched.
     pub fn verify(&self, request: Request<'_>) -> Result<(), Refusal> {
-        let facts = Facts::new(request, &self.pointers);
+        let facts = Facts::new(request, &self.wanted);
         match &self.code {
             Some(code) => code.told(&facts).map(|_| ()),
-            None => self.check(&facts).map(|_| ()),
+            None => self.check(&facts, &mut Values::new()).map(|_| ()),
         }
     }
 
@@ -181,7 +181,7 @@ impl Source {
 
     /// The same for who can fetch a key: where one is needed, the query says which.
     pub fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
-        let facts = Facts::new(request, &self.pointers);
+        let facts = Facts::new(request, &self.wanted);
         let greeted = |refusal: Refusal| match self.handshake(&facts, &refusal) {
             Some(answer) => Ok(Admission::Challenge(answer)),
             None => Err(refusal.into()),
@@ -192,19 +192,20 @@ impl Source {
                 judged => judged,
             };
         }
-        let (alternative, passed) = match self.check(&facts) {
+        let mut values = Values::new();
+        let (alternative, passed) = match self.check(&facts, &mut values) {
             Ok(checked) => checked,
             Err(refusal) => return greeted(refusal),
         };
         if let Some(answer) = alternative.verified_answer(&facts, passed.secret) {
             return Ok(Admission::Challenge(answer));
         }
-        let content = |body_digest: &[u8; 16]| signed_digest(alternative, &passed, &facts, body_digest);
+        let content = |body_digest: &[u8; 16]| signed_digest(alternative, &values, &facts, body_digest);
         // A token signs nothing, and who holds it can write anything.
         let signs = !alternative.algorithm.is_token();
         let read = Read {
             event_type: alternative.event_type.iter().find_map(|at| facts.text_at(at)),
-            id: alternative.event_id(&facts, &passed.values)?,
+            id: alternative.event_id(&facts, &values),
             content: signs.then_some(&content),
         };
         Ok(Admission::Event(Verified::attest(self.event(read, &facts))))
@@ -222,10 +223,14 @@ impl Source {
 
     /// The same check, step by step: those that passed, and the one that did not.
     pub fn explain(&self, request: Request<'_>) -> Vec<Step> {
-        let facts = Facts::new(request, &self.pointers);
+        let facts = Facts::new(request, &self.wanted);
         let checked = match &self.code {
             Some(code) => code.told(&facts),
-            None => self.check(&facts).map(|(alternative, passed)| self.told(alternative, &passed, &facts)),
+            None => {
+                let mut values = Values::new();
+                let checked = self.check(&facts, &mut values);
+                checked.map(|(alternative, passed)| self.told(alternative, passed, &values, &facts))
+            }
         };
         let (passed, refusal) = match &checked {
             Ok(passed) => (Some(passed), None),
@@ -274,26 +279,26 @@ impl Source {
     }
 
     fn selected(&self, facts: &Facts<'_>) -> Option<&Group> {
-        let is_there = |header| facts.request.headers.contains_key(header);
+        let is_there = |header| facts.request.headers.keys().any(|known| known == header);
         self.groups.iter().find(|group| group.when.is_empty() || group.when.iter().any(is_there))
     }
 
-    fn told<'r>(&self, alternative: &'r Alternative, passed: &Passed<'r>, facts: &Facts<'r>) -> Told {
+    fn told<'r>(&self, alternative: &Alternative, passed: Passed, values: &Values<'r>, facts: &Facts<'r>) -> Told {
         let secrets = self.alternatives().flat_map(|a| &a.keys).map(|(number, _)| number + 1).max().unwrap_or(0);
-        let id = alternative.event_id(facts, &passed.values).ok().flatten().map(Cow::into_owned);
+        let id = alternative.event_id(facts, values).map(Cow::into_owned);
         Told { secret: Some(passed.secret), secrets, skew_seconds: passed.skew_seconds, id }
     }
 
     /// The first group whose headers are there is the one: a request cannot fall back to another. Within it the
     /// alternatives stand side by side, and the refusal that came furthest is told.
-    fn check<'r>(&'r self, facts: &Facts<'r>) -> Result<(&'r Alternative, Passed<'r>), Refusal> {
+    fn check<'r>(&self, facts: &Facts<'r>, values: &mut Values<'r>) -> Result<(&Alternative, Passed), Refusal> {
         let Some(group) = self.selected(facts) else {
             let names: Vec<&str> = self.groups.iter().flat_map(|g| &g.when).map(HeaderName::as_str).collect();
             return Err(Refusal::missing(format!("none of these headers is there: {}", names.join(", "))));
         };
         let mut furthest: Option<Refusal> = None;
         for alternative in &group.alternatives {
-            match alternative.check(facts) {
+            match alternative.check(facts, values) {
                 Ok(passed) => return Ok((alternative, passed)),
                 Err(refusal) if furthest.as_ref().is_none_or(|f| f.step < refusal.step) => furthest = Some(refusal),
                 Err(_) => {}
@@ -364,7 +369,7 @@ fn time_found(now: Timestamp, skew: i64) -> String {
 /// ends and the next begins.
 fn signed_digest(
     alternative: &Alternative,
-    passed: &Passed<'_>,
+    values: &Values<'_>,
     facts: &Facts<'_>,
     body_digest: &[u8; 16],
 ) -> [u8; 16] {
@@ -372,8 +377,7 @@ fn signed_digest(
         return *body_digest;
     }
     let mut hash = sha2::Sha256::new();
-    for part in template::parts(&alternative.signed, facts.request, &passed.values, None) {
-        hash.update(part);
-    }
+    let signed = Rendered { pieces: &alternative.signed, request: facts.request, values, key: None };
+    signed.each(|piece| hash.update(piece));
     truncated(hash.finalize().into())
 }

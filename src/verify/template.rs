@@ -1,7 +1,7 @@
-//! Templates of the signed bytes and of challenge answers: parsed once, rendered as a list of slices so that the body
-//! is never copied.
+//! Templates of the signed bytes and of challenge answers: parsed once, rendered piece by piece so that the body is
+//! never copied.
 
-use super::key::{self, Part};
+use super::key::{self, Message};
 use super::locator::{Locator, url_path, url_query, url_without_query};
 use super::source::Request;
 use smallvec::SmallVec;
@@ -9,9 +9,6 @@ use std::borrow::Cow;
 
 /// The values of an alternative's variables, by index; `None` for an optional one that is absent.
 pub(super) type Values<'r> = SmallVec<[Option<Cow<'r, [u8]>>; 4]>;
-
-/// Slices that, one after the other, are the rendered text.
-pub(super) type Parts<'a> = SmallVec<[Part<'a>; 8]>;
 
 /// What a template can make of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,61 +110,87 @@ pub(super) fn parse(text: &str, resolve: &mut dyn FnMut(&str) -> Result<Piece, S
     Ok(outer)
 }
 
-/// Renders `pieces` for one request. `key` is what stands for the secret.
-pub(super) fn parts<'a>(
-    pieces: &'a [Piece],
-    request: Request<'a>,
-    values: &'a Values<'_>,
-    key: Option<&'a [u8]>,
-) -> Parts<'a> {
-    let mut parts = Parts::new();
-    let part = |piece| part(piece, request, values, key);
-    for piece in pieces {
-        if let Piece::Group(group) = piece {
-            let absent = |i: usize| values.get(i).is_none_or(Option::is_none);
-            if !variables(group).any(absent) {
-                parts.extend(group.iter().filter_map(part));
-            }
-        } else if let Some(part) = part(piece) {
-            parts.push(part);
-        }
-    }
-    parts
+/// What a template says for one request.
+pub(super) struct Rendered<'a, 'v> {
+    pub(super) pieces: &'a [Piece],
+    pub(super) request: Request<'a>,
+    pub(super) values: &'a Values<'v>,
+    /// What stands for the secret.
+    pub(super) key: Option<&'a [u8]>,
 }
 
-fn part<'a>(piece: &'a Piece, request: Request<'a>, values: &'a Values<'_>, key: Option<&'a [u8]>) -> Option<Part<'a>> {
-    Some(Cow::Borrowed(match piece {
-        Piece::Literal(bytes) => bytes,
-        Piece::Body => request.body,
-        Piece::Method => request.method.as_str().as_bytes(),
-        Piece::Url => request.url.as_bytes(),
-        Piece::UrlWithoutQuery => url_without_query(request.url).as_bytes(),
-        Piece::Path => url_path(request.url).as_bytes(),
-        Piece::Query => url_query(request.url).as_bytes(),
-        Piece::Key => key?,
-        Piece::Var(index) => values.get(*index)?.as_deref()?,
-        Piece::Call(function, inner) => {
-            let text = part(inner, request, values, key)?;
-            return match function {
-                Function::Sha256Hex => Some(Cow::Owned(key::sha256_hex(&text).into_bytes())),
-                Function::Base64 => Some(Cow::Owned(key::base64_text(&text).into_bytes())),
-                Function::Crc32 => Some(Cow::Owned(key::crc32(&text).into_bytes())),
-                Function::HubSpot => Some(hubspot_decoded(text)),
-                Function::HmacHex | Function::HmacBase64 => None,
-            };
+impl Rendered<'_, '_> {
+    /// What stands in the request itself. `None`: absent, or what has no place in a template of signed bytes.
+    #[inline]
+    fn plain<'p>(&'p self, piece: &'p Piece) -> Option<&'p [u8]> {
+        let request = self.request;
+        Some(match piece {
+            Piece::Literal(bytes) => bytes,
+            Piece::Body => request.body,
+            Piece::Var(index) => self.values.get(*index)?.as_deref()?,
+            Piece::Method => request.method.as_str().as_bytes(),
+            Piece::Url => request.url.as_bytes(),
+            Piece::UrlWithoutQuery => url_without_query(request.url).as_bytes(),
+            Piece::Path => url_path(request.url).as_bytes(),
+            Piece::Query => url_query(request.url).as_bytes(),
+            Piece::Key => self.key?,
+            // Groups and calls do not nest, and only answers, which are rendered as text, hold places.
+            Piece::Group(_) | Piece::Call(..) | Piece::Place(_) => return None,
+        })
+    }
+
+    fn called<'p>(&'p self, function: Function, inner: &'p Piece) -> Option<Cow<'p, [u8]>> {
+        let text = self.plain(inner)?;
+        Some(match function {
+            Function::Sha256Hex => Cow::Owned(key::sha256_hex(text).into_bytes()),
+            Function::Base64 => Cow::Owned(key::base64_text(text).into_bytes()),
+            Function::Crc32 => Cow::Owned(key::crc32(text).into_bytes()),
+            Function::HubSpot => hubspot_decoded(text),
+            Function::HmacHex | Function::HmacBase64 => return None,
+        })
+    }
+
+    fn render(&self, pieces: &[Piece], take: &mut impl FnMut(&[u8])) {
+        for piece in pieces {
+            if let Some(bytes) = self.plain(piece) {
+                take(bytes);
+            } else if let Piece::Call(function, inner) = piece {
+                if let Some(bytes) = self.called(*function, inner) {
+                    take(&bytes);
+                }
+            } else if let Piece::Group(group) = piece
+                && self.is_whole(group)
+            {
+                self.render(group, take);
+            }
         }
-        // Groups do not nest, and only answers, which are rendered as text, hold places.
-        Piece::Group(_) | Piece::Place(_) => return None,
-    }))
+    }
+
+    fn is_whole(&self, group: &[Piece]) -> bool {
+        variables(group).all(|i| self.values.get(i).is_some_and(Option::is_some))
+    }
+}
+
+impl Message for Rendered<'_, '_> {
+    fn each(&self, mut take: impl FnMut(&[u8])) {
+        self.render(self.pieces, &mut take);
+    }
+
+    fn joined(&self) -> Cow<'_, [u8]> {
+        match self.pieces {
+            [Piece::Body] => Cow::Borrowed(self.request.body),
+            _ => Cow::Owned(self.copied()),
+        }
+    }
 }
 
 /// The escapes that HubSpot decodes: of `: / ? @ ! $ ' ( ) * , ;`, and no others.
-fn hubspot_decoded(url: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+fn hubspot_decoded(url: &[u8]) -> Cow<'_, [u8]> {
     if !url.contains(&b'%') {
-        return url;
+        return Cow::Borrowed(url);
     }
     let mut decoded = Vec::with_capacity(url.len());
-    let mut rest: &[u8] = &url;
+    let mut rest = url;
     while let [first, tail @ ..] = rest {
         let character = match rest {
             [b'%', high, low, ..] => match [*high, low.to_ascii_uppercase()] {
@@ -243,7 +266,8 @@ mod tests {
             body: &body,
             received_at: Timestamp::ZERO,
         };
-        String::from_utf8(parts(&pieces, request, &values, Some(b"K")).concat()).unwrap()
+        let rendered = Rendered { pieces: &pieces, request, values: &values, key: Some(b"K") };
+        String::from_utf8(rendered.joined().into_owned()).unwrap()
     }
 
     #[test]
@@ -262,7 +286,7 @@ mod tests {
 
     #[test]
     fn hubspot_decodes_twelve_escapes() {
-        let decoded = |url: &str| String::from_utf8(hubspot_decoded(url.as_bytes().into()).into_owned()).unwrap();
+        let decoded = |url: &str| String::from_utf8(hubspot_decoded(url.as_bytes()).into_owned()).unwrap();
         let all = "%3A%2F%3F%40%21%24%27%28%29%2A%2C%3B";
         assert_eq!(decoded(all), ":/?@!$'()*,;");
         assert_eq!(decoded(&all.to_ascii_lowercase()), ":/?@!$'()*,;");

@@ -51,7 +51,7 @@ impl Builtin for Contentful {
 
     fn covers(&self, at: &Locator) -> bool {
         match at {
-            Locator::Header(name) => [LISTED, TIME].contains(&name.as_str()),
+            Locator::Header(_, name) => [LISTED, TIME].contains(&name.as_str()),
             Locator::Query(_) | Locator::Form(_) | Locator::Json(..) => true,
             Locator::Sig(_) => false,
         }
@@ -85,7 +85,7 @@ fn listed(facts: &Facts<'_>, list: &str) -> Result<BTreeMap<String, Vec<u8>>, Re
         let parsed: HeaderName =
             name.parse().map_err(|_| malformed(format!("{LISTED} lists what is no header's name")))?;
         let told = parsed.as_str().to_owned();
-        let value = match facts.at(&Locator::Header(parsed)) {
+        let value = match facts.header(&parsed) {
             Place::Value(value) => value.trim_ascii().to_vec(),
             Place::Absent | Place::Unreadable => {
                 return Err(Refusal::missing(format!("header {told}, which is signed, is absent or empty")));

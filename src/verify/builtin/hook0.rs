@@ -120,7 +120,7 @@ fn values(facts: &Facts<'_>, names: &str) -> Result<Vec<u8>, Refusal> {
         if count > 0 {
             values.push(b'.');
         }
-        match facts.at(&Locator::Header(parsed)) {
+        match facts.header(&parsed) {
             Place::Value(value) => values.extend_from_slice(&value),
             Place::Absent | Place::Unreadable => {
                 return Err(Refusal::missing(format!("header {told}, which is signed, is absent or empty")));

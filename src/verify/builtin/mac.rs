@@ -1,11 +1,9 @@
 //! A source's secrets as keys of one message authentication code.
 
 use super::read::{mismatch, undecodable};
-use crate::verify::key::{Algorithm, Candidate, Encoding, Key, Part, candidate};
+use crate::verify::key::{Algorithm, Candidate, Encoding, Key, candidate};
 use crate::verify::refusal::Refusal;
 use crate::verify::sign::SignError;
-
-use smallvec::SmallVec;
 
 pub(in crate::verify) struct Macs {
     algorithm: Algorithm,
@@ -21,15 +19,14 @@ impl Macs {
 
     /// One presented signature.
     pub(super) fn decode(&self, text: &str) -> Result<Candidate, Refusal> {
-        candidate(self.algorithm, Some(self.encoding), text).ok_or_else(undecodable)
+        candidate(self.algorithm, Some(self.encoding), text.as_bytes()).ok_or_else(undecodable)
     }
 
     /// Which secret made one of the candidates. All are tried, so that the time tells nothing about which it was.
     pub(super) fn made(&self, parts: &[&[u8]], candidates: &[Candidate]) -> Option<usize> {
-        let parts = borrowed(parts);
         let mut hit = None;
         for (number, key) in self.keys.iter().enumerate() {
-            hit = hit.or(key.matches(&parts, candidates).then_some(number));
+            hit = hit.or(key.matches(parts, candidates).then_some(number));
         }
         hit
     }
@@ -41,11 +38,7 @@ impl Macs {
 
     /// The first secret's signature.
     pub(super) fn sign(&self, parts: &[&[u8]]) -> Result<String, SignError> {
-        let signature = self.keys.first().and_then(|key| key.sign(&borrowed(parts), Some(self.encoding)));
+        let signature = self.keys.first().and_then(|key| key.sign(parts, Some(self.encoding)));
         signature.map(|text| text.to_string()).ok_or(SignError::NoSigningKey)
     }
-}
-
-fn borrowed<'p>(parts: &[&'p [u8]]) -> SmallVec<[Part<'p>; 8]> {
-    parts.iter().map(|part| Part::Borrowed(part)).collect()
 }

@@ -85,7 +85,7 @@ impl Builtin for PayPal {
     }
 
     fn covers(&self, at: &Locator) -> bool {
-        matches!(at, Locator::Header(name) if [ID, TIME].contains(&name.as_str()))
+        matches!(at, Locator::Header(_, name) if [ID, TIME].contains(&name.as_str()))
     }
 
     /// Of the body only a checksum is signed, and bodies of the same sum are easily made.

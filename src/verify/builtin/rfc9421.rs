@@ -184,7 +184,7 @@ impl Builtin for MessageSignatures {
     fn covers(&self, at: &Locator) -> bool {
         let needs = |name: &str| self.required.iter().any(|component| component.name == name);
         match at {
-            Locator::Header(name) => needs(name.as_str()),
+            Locator::Header(_, name) => needs(name.as_str()),
             Locator::Query(_) => needs("@target-uri") || needs("@query"),
             Locator::Form(_) | Locator::Json(..) => needs(DIGEST),
             Locator::Sig(_) => false,

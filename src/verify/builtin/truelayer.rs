@@ -162,7 +162,7 @@ fn payload(facts: &Facts<'_>, listed: &str) -> Result<Vec<u8>, Refusal> {
             return Err(malformed(format!("the token lists more than {LISTED_MAX} headers")));
         }
         let parsed: HeaderName = name.parse().map_err(|_| malformed("the token lists what is no header's name"))?;
-        match facts.at(&Locator::Header(parsed)) {
+        match facts.header(&parsed) {
             Place::Value(value) => payload.extend_from_slice(&[name.as_bytes(), b": ", &value, b"\n"].concat()),
             Place::Absent | Place::Unreadable => {
                 return Err(Refusal::missing(format!("header {name}, which is signed, is absent or empty")));

@@ -115,8 +115,8 @@ impl Compiler {
     }
 
     fn answer(&mut self, field: &str, text: &str, algorithm: Option<Algorithm>) -> Option<Vec<Piece>> {
-        let pointers = &mut self.pointers;
-        let mut place = |text: &str| match Locator::parse(text, pointers)? {
+        let wanted = &mut self.wanted;
+        let mut place = |text: &str| match Locator::parse(text, wanted)? {
             Locator::Sig(_) => Err(format!("`{{{text}}}`: an answer holds places of the request")),
             at => Ok(Piece::Place(at)),
         };

@@ -150,7 +150,7 @@ impl Compiler {
             }
             let optional = text.split(':').next().is_some_and(|kind| kind.ends_with('?'));
             let plain = if optional { text.replacen("?:", ":", 1) } else { text.clone() };
-            let parsed = Locator::parse(&plain, &mut self.pointers);
+            let parsed = Locator::parse(&plain, &mut self.wanted);
             let Some(locator) = self.found(&field, parsed) else { continue };
             if matches!(locator, Locator::Sig(_)) && sig.is_none_or(|sig| sig.split.is_none() || sig.pair.is_none()) {
                 let message =
@@ -328,6 +328,6 @@ fn covers(signed: &[Piece], vars: &[Var], at: &Locator) -> bool {
         Locator::Json(..) | Locator::Form(_) => covers_body(signed),
         Locator::Query(_) => signed.iter().any(url),
         // Items beside a signature are signed only as variables; the whole header cannot sign itself.
-        Locator::Header(_) | Locator::Sig(_) => false,
+        Locator::Header(..) | Locator::Sig(_) => false,
     }
 }

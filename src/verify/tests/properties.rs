@@ -48,7 +48,7 @@ fn signed_headers(source: &Source, post: &Post) -> Vec<HeaderName> {
         a.sig.at.iter().chain(a.vars.iter().map(|var| &var.locator)).chain(a.require.iter().map(|(at, _)| at))
     });
     let used: Vec<&HeaderName> =
-        places.filter_map(|at| if let Locator::Header(name) = at { Some(name) } else { None }).collect();
+        places.filter_map(|at| if let Locator::Header(_, name) = at { Some(name) } else { None }).collect();
     let names: Vec<HeaderName> = post.headers.keys().filter(|name| used.contains(name)).cloned().collect();
     assert!(!names.is_empty(), "{source:?}");
     names
