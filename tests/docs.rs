@@ -165,7 +165,8 @@ fn routes_of_the_code() -> BTreeSet<Route> {
                 }
             }
             parts => {
-                all.insert(("GET".to_owned(), of(parts)));
+                let method = if line.contains("ForgetSecret") { "POST" } else { "GET" };
+                all.insert((method.to_owned(), of(parts)));
                 if parts == ["\"events\""] {
                     all.insert(("POST".to_owned(), of(parts)));
                 }

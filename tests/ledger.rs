@@ -5,6 +5,8 @@
 
 mod support;
 
+#[path = "ledger/adoptions.rs"]
+mod adoptions;
 #[path = "ledger/bench.rs"]
 mod bench;
 #[path = "ledger/dedup.rs"]

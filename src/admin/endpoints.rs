@@ -1,7 +1,7 @@
 //! Endpoints: what is configured of them beside where they stand, and the verbs that open and close them.
 
 use super::estate::by_name;
-use super::input::{invalid, parse_or_default};
+use super::input::{Nothing, invalid, parse_or_default};
 use super::place::EndpointVerb;
 use super::query::Query;
 use super::{At, answer, ledger_problem, not_found};
@@ -28,10 +28,6 @@ struct Pause {
 struct Disable {
     why: Option<String>,
 }
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
 
 impl At<'_> {
     /// Those that are no longer declared are listed too, without settings: their work is still there.

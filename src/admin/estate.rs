@@ -1,12 +1,14 @@
 //! What is configured, as far as the API shows it or publishes by it.
 
 use super::answer;
+use super::input::{Nothing, parse_or_default};
 use super::query::Query;
-use super::{At, not_found};
+use super::{At, ledger_problem, not_found};
 use crate::delivery::{Name, Route};
 use crate::http::{Answer, Problem};
-use crate::ledger::{EndpointKey, TenantKey};
+use crate::ledger::{EndpointKey, SourceKey, TenantKey};
 use crate::secret::Secret;
+use http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -19,8 +21,16 @@ pub struct Estate {
 #[derive(Clone, Debug)]
 pub struct Tenant {
     pub key: TenantKey,
-    pub sources: BTreeMap<Name, Shown>,
+    pub sources: BTreeMap<Name, Source>,
     pub endpoints: BTreeMap<Name, Endpoint>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub key: SourceKey,
+    /// It takes the secret that its provider hands over.
+    pub adopts: bool,
+    pub shown: Shown,
 }
 
 #[derive(Clone, Debug)]
@@ -78,14 +88,46 @@ impl At<'_> {
     }
 
     pub(super) fn sources(&self) -> Result<Answer, Problem> {
-        let sources = self.tenant.sources.iter().map(|(name, shown)| (name, shown.named(name).into()));
+        let sources = self.tenant.sources.iter().map(|(name, source)| (name, self.described_source(name, source)));
         by_name(sources, self.query)
     }
 
     pub(super) fn source(&self, name: &str) -> Result<Answer, Problem> {
         Query::of(self.query).finish()?;
-        let (name, shown) = self.tenant.sources.get_key_value(name).ok_or_else(not_found)?;
-        Ok(answer::json(&shown.named(name)))
+        let (name, source) = self.tenant.sources.get_key_value(name).ok_or_else(not_found)?;
+        Ok(answer::json(&self.described_source(name, source)))
+    }
+
+    fn described_source(&self, name: &Name, source: &Source) -> Value {
+        let held = self.ledger().adopted(source.key);
+        let mut all = source.shown.named(name);
+        let adoption = match (source.adopts, &held) {
+            (true, None) => Some("awaited"),
+            (true, Some(_)) => Some("held"),
+            // The file names secrets by now.
+            (false, Some(_)) => Some("unused"),
+            (false, None) => None,
+        };
+        all.insert("adoption".to_owned(), adoption.into());
+        all.insert("adopted_at".to_owned(), held.map(|held| held.at.to_rfc3339()).into());
+        all.into()
+    }
+
+    /// The next handshake brings the source its secret again.
+    pub(super) async fn forget_secret(&self, name: &str, body: &[u8]) -> Result<Answer, Problem> {
+        let Nothing {} = parse_or_default(body)?;
+        let (name, source) = self.tenant.sources.get_key_value(name).ok_or_else(not_found)?;
+        let forgotten = self.ledger().forget(self.tenant.key, source.key).await;
+        if forgotten.map_err(|error| ledger_problem(&error))? {
+            tracing::info!(tenant = %self.name, source = %name, "the secret that the source had adopted is forgotten");
+        } else if !source.adopts {
+            return Err(Problem::new(
+                StatusCode::CONFLICT,
+                "managed_by_file",
+                "this source takes no secret from its provider: the configuration file says what verifies",
+            ));
+        }
+        Ok(answer::json(&self.described_source(name, source)))
     }
 }
 
@@ -99,7 +141,7 @@ pub(super) fn by_name<'a>(
     query.finish()?;
     let after = match page.cursor {
         Some(cursor) => {
-            Some(cursor.0.parse::<Name>().map_err(|_| super::ledger_problem(&crate::ledger::LedgerError::BadCursor))?)
+            Some(cursor.0.parse::<Name>().map_err(|_| ledger_problem(&crate::ledger::LedgerError::BadCursor))?)
         }
         None => None,
     };

@@ -41,6 +41,11 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
+/// A body without fields.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
 /// Reads a body that may be left out where every field may.
 pub(super) fn parse_or_default<'a, T: Deserialize<'a> + Default>(body: &'a [u8]) -> Result<T, Problem> {
     if body.is_empty() { Ok(T::default()) } else { parse(body) }

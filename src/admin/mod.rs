@@ -17,7 +17,7 @@ mod query;
 mod rejections;
 mod status;
 
-pub use estate::{Endpoint, Estate, Shown, Tenant};
+pub use estate::{Endpoint, Estate, Shown, Source, Tenant};
 pub use status::Serving;
 
 use crate::clock::Clock;
@@ -167,7 +167,7 @@ impl At<'_> {
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
             Scope::Rejections => self.rejections().await,
-            Scope::EndpointVerb(..) | Scope::DeliveryVerb(..) => Err(not_found()),
+            Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::DeliveryVerb(..) => Err(not_found()),
         }
     }
 
@@ -175,6 +175,7 @@ impl At<'_> {
         query::Query::of(self.query).finish()?;
         match scope {
             Scope::Events => self.publish(body, token).await,
+            Scope::ForgetSecret(name) => self.forget_secret(name, body).await,
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
             Scope::Tenant

@@ -32,6 +32,7 @@ pub(super) enum Scope<'a> {
     Tenant,
     Sources,
     Source(&'a str),
+    ForgetSecret(&'a str),
     Endpoints,
     Endpoint(&'a str),
     EndpointVerb(&'a str, EndpointVerb),
@@ -81,6 +82,7 @@ impl<'a> Scope<'a> {
             [] => Scope::Tenant,
             ["sources"] => Scope::Sources,
             ["sources", name] => Scope::Source(name),
+            ["sources", name, "forget-secret"] => Scope::ForgetSecret(name),
             ["endpoints"] => Scope::Endpoints,
             ["endpoints", name] => Scope::Endpoint(name),
             ["endpoints", name, "secret"] => Scope::EndpointSecret(name),
@@ -119,7 +121,7 @@ impl<'a> Scope<'a> {
     /// The methods that mean something here.
     pub(super) fn allow(self) -> &'static str {
         match self {
-            Scope::EndpointVerb(..) | Scope::DeliveryVerb(..) => "POST",
+            Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::DeliveryVerb(..) => "POST",
             Scope::Events => "GET, POST",
             Scope::Tenant
             | Scope::Sources

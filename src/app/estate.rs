@@ -7,15 +7,15 @@ use crate::config::{EndpointSettings, Env, SecretRef, Settings, SourceSecret, So
 use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Route};
 use crate::dispatch::{Advice, Target, Targets};
 use crate::entropy::Entropy;
-use crate::ingress::{Ingress, Inlet, Routes};
+use crate::ingress::{Adopting, Ingress, Inlet, Routes, Verifier};
 use crate::ledger::{
     Declaration, DeclaredEndpoint, DeclaredTenant, EndpointCaps, EndpointEntry, EndpointKey, Ledger, Slots,
     TenantEntry, TenantKey,
 };
 use crate::plugin::{Host, Plugin};
 use crate::secret::Secret;
+use crate::verify::ExpiringSecret;
 use crate::verify::standard::{Signer, generate_secret};
-use crate::verify::{ExpiringSecret, Rotation};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -104,7 +104,12 @@ impl Rooms {
                 if let (Some(key), Some(compiled)) = (key, sources.remove(&(tenant.clone(), source.clone()))) {
                     source_names.insert(*key, source.clone());
                     let names = ((entry.key, tenant.clone()), (*key, source.clone()));
-                    inlets.push(inlet(settings, s, names, compiled, &routes));
+                    let verifier: Arc<dyn Verifier> = if compiled.whole().waits() {
+                        Arc::new(Adopting::new(compiled, *key, Arc::clone(&self.ledger)))
+                    } else {
+                        Arc::new(compiled)
+                    };
+                    inlets.push(inlet(settings, s, names, verifier, &routes));
                 }
             }
             for (name, e) in &tenant_settings.endpoints {
@@ -164,12 +169,12 @@ fn inlet(
     settings: &Settings,
     source: &SourceSettings,
     (tenant, (key, name)): ((TenantKey, Name), (crate::ledger::SourceKey, Name)),
-    compiled: Rotation,
+    verifier: Arc<dyn Verifier>,
     routes: &[(EndpointKey, Route)],
 ) -> Inlet {
     let body_bytes_max = source.body_bytes_max.unwrap_or(settings.limits.body_bytes_max);
     let scheme = source.spec.scheme.clone();
-    let mut inlet = Inlet::new(tenant, (key, name), &scheme, Arc::new(compiled), body_bytes_max);
+    let mut inlet = Inlet::new(tenant, (key, name), &scheme, verifier, body_bytes_max);
     inlet = inlet.with_routes(routes.to_vec());
     if let Some(url) = &settings.server.public_url {
         inlet = inlet.with_public_url(url.as_str());
@@ -226,14 +231,17 @@ fn target(
 
 /// What the API shows of a tenant: never a secret.
 fn shown(tenant: &Tenant, entry: &TenantEntry) -> admin::Tenant {
-    let sources = tenant.sources.iter().map(|(name, s)| (name.clone(), Shown::new(source_fields(s)))).collect();
+    let sources = tenant.sources.iter().filter_map(|(name, s)| {
+        let (key, adopts) = (*entry.sources.get(name)?, s.secrets.is_empty() && s.spec.adopts());
+        Some((name.clone(), admin::Source { key, adopts, shown: Shown::new(source_fields(s)) }))
+    });
     let endpoints = tenant.endpoints.iter().filter_map(|(name, e)| {
         let key = entry.endpoints.get(name)?.key;
         let shown = Shown::new(endpoint_fields(e));
         let made = e.signing_secrets.is_empty().then(|| entry.endpoints.get(name)?.generated_secret.clone()).flatten();
         Some((name.clone(), admin::Endpoint { key, route: e.route.clone(), generated_secret: made, shown }))
     });
-    admin::Tenant { key: entry.key, sources, endpoints: endpoints.collect() }
+    admin::Tenant { key: entry.key, sources: sources.collect(), endpoints: endpoints.collect() }
 }
 
 fn object(value: Value) -> Map<String, Value> {

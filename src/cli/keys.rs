@@ -56,13 +56,13 @@ impl Keys {
                 "describe it in the configuration file, and name it with --source TENANT/NAME",
             ));
         }
-        if self.secrets.is_empty() {
+        let spec = SourceSpec { scheme: scheme.to_owned(), tolerance, ..SourceSpec::default() };
+        if self.secrets.is_empty() && !spec.adopts() {
             return Err(Failure::usage(
                 "no secret",
                 "give one with --secret env:NAME, or a source of the configuration with --source TENANT/NAME",
             ));
         }
-        let spec = SourceSpec { scheme: scheme.to_owned(), tolerance, ..SourceSpec::default() };
         let secrets: Vec<_> = self.secrets.iter().map(|at| SourceSecret { at: at.clone(), expires: None }).collect();
         compiled(&spec, ("cli", "flags"), &secrets, context)
     }

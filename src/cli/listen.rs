@@ -210,7 +210,9 @@ impl Receiver {
         match self.source.as_ref().map(|source| source.admit(request)) {
             None => {}
             Some(Err(refusal)) => row.check = Check::Failed(refusal.code),
-            Some(Ok(Admission::Challenge(_) | Admission::Confirm(_))) => row.check = Check::Passed,
+            Some(Ok(Admission::Challenge(_) | Admission::Confirm(_) | Admission::Adopt { .. })) => {
+                row.check = Check::Passed;
+            }
             Some(Ok(Admission::Event(event))) => {
                 row.check = Check::Passed;
                 row.event_type.clone_from(&event.event_type);

@@ -75,7 +75,7 @@ const NOTES: [(&str, &str); 6] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 43] = [
+const EXAMPLES: [(&str, &str); 44] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -139,6 +139,7 @@ const EXAMPLES: [(&str, &str); 43] = [
     ("hookgate source explain", "hookgate source explain stripe"),
     ("hookgate source list", "hookgate source list"),
     ("hookgate source get", "hookgate source get github"),
+    ("hookgate source forget-secret", "hookgate source forget-secret asana"),
     ("hookgate tail", "hookgate tail --endpoint billing --json"),
     (
         "hookgate verify",

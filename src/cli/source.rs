@@ -1,7 +1,7 @@
 //! `hookgate source …`.
 
 use super::keys::moment;
-use super::output::plain;
+use super::output::{plain, text};
 use super::table::Column;
 use super::{Client, Context, Exit, Failure, Format};
 use crate::verify::describe::{self, Description, Way};
@@ -17,6 +17,14 @@ pub(super) enum Source {
     Get {
         /// The source's name
         name: String,
+    },
+    /// Forget the secret that a source has adopted: the next handshake brings it another
+    ForgetSecret {
+        /// The source's name, or TENANT/NAME
+        name: String,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
     },
     /// The newest refused requests: when, why, and at which step
     Rejections(Rejections),
@@ -48,16 +56,27 @@ pub(super) struct Rejections {
     limit: u32,
 }
 
-const COLUMNS: [Column; 5] = [
+const COLUMNS: [Column; 6] = [
     Column::whole("SOURCE", "name"),
     Column::whole("SCHEME", "scheme"),
     Column::whole("SECRETS", "secret_count"),
+    Column::whole("ADOPTION", "adoption").lesser(3),
     Column::whole("TOLERANCE", "tolerance").lesser(1),
     Column::breakable("DEDUP", "dedup").lesser(2),
 ];
 
-const FIELDS: [&str; 8] =
-    ["name", "scheme", "secret_count", "tolerance", "dedup", "dedup_window", "body_bytes_max", "rate"];
+const FIELDS: [&str; 10] = [
+    "name",
+    "scheme",
+    "secret_count",
+    "adoption",
+    "adopted_at",
+    "tolerance",
+    "dedup",
+    "dedup_window",
+    "body_bytes_max",
+    "rate",
+];
 
 const REJECTIONS: [Column; 8] = [
     Column::time("AT", "at"),
@@ -91,6 +110,30 @@ pub(super) async fn run(verb: Source, context: &mut Context<'_>) -> Result<Exit,
             let mut client = Client::new(context)?;
             let path = client.in_tenant(&["sources", &name]).await?;
             context.output.one(&client.get(&path, &[]).await?, &FIELDS, "name")?;
+        }
+        Source::ForgetSecret { name, yes } => {
+            let name = match name.split_once('/') {
+                Some((tenant, name)) => {
+                    context.globals.tenant = Some(tenant.to_owned());
+                    name.to_owned()
+                }
+                None => name,
+            };
+            let question = format!("Forget the secret of {name}? What is signed with it is refused then.");
+            context.output.confirm(&question, yes.into())?;
+            let mut client = Client::new(context)?;
+            let path = client.in_tenant(&["sources", &name, "forget-secret"]).await?;
+            let answer = client.post(&path, &json!({})).await?;
+            let output = &mut context.output;
+            match output.format {
+                Format::Json => output.document(&answer)?,
+                Format::Quiet => output.line(&name)?,
+                Format::Table => {
+                    let adoption = text(&answer["adoption"]);
+                    let state = if adoption.is_empty() { "forgotten" } else { &adoption };
+                    output.line(&format!("{name}  {state}"))?;
+                }
+            }
         }
         Source::Rejections(args) => {
             let mut client = Client::new(context)?;

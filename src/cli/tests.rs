@@ -173,6 +173,7 @@ fn ordinary(line: &str) -> (u16, String) {
             json!({"items": [{"name": "github", "scheme": "github", "secret_count": 2}], "next": null})
         }
         ("GET", "/sources/github") => json!({"name": "github", "scheme": "github", "secret_count": 2, "dedup": "body"}),
+        ("POST", "/sources/asana/forget-secret") => json!({"name": "asana", "adoption": "awaited"}),
         ("GET", "/rejections") => {
             json!({"items": [{"at": "2026-01-31T08:00:00.000Z", "source": "github", "reason": "timestamp_too_old",
                               "step": "timestamp", "detail": "sig:t is\u{1b} 400 s old", "skew_seconds": 400,
@@ -402,6 +403,7 @@ fn verbs_send_what_they_say() {
         (&["endpoint", "resume", "billing"], "/endpoints/billing/resume", json!({}), "billing  enabled\n"),
         (&["endpoint", "enable", "billing"], "/endpoints/billing/enable", json!({}), "billing  enabled\n"),
         (&["endpoint", "disable", "billing", "-y"], "/endpoints/billing/disable", json!({}), "billing  disable\n"),
+        (&["source", "forget-secret", "asana", "-y"], "/sources/asana/forget-secret", json!({}), "asana  awaited\n"),
         (
             &["event", "publish", "--type=push", "--key=k", "--payload=[1]", "--delay=30s", "--expires-at=t"],
             "/events",
@@ -481,7 +483,11 @@ fn what_cannot_be_undone_is_asked_for() {
     assert!(no.err.contains("[y/N]") && no.err.contains("nothing was done"));
     assert!(server.lines().is_empty());
     assert_eq!(server.run_in(Around { terminal: true, input: "y\n" }, cancel).exit, Exit::Done);
-    for args in [&["delivery", "resolve", "dlv_1", "--as=sent"][..], &["endpoint", "disable", "billing"]] {
+    for args in [
+        &["delivery", "resolve", "dlv_1", "--as=sent"][..],
+        &["endpoint", "disable", "billing"],
+        &["source", "forget-secret", "asana"],
+    ] {
         assert_eq!(server.run(args).exit, Exit::Usage);
     }
     assert_eq!(server.lines().len(), 1);

@@ -74,6 +74,8 @@ fn run_request(args: &Verify, file: &Path, context: &mut Context<'_>) -> Result<
                     Some(_) => "help: it is valid without the line end behind the body: was that added by an editor?",
                     None => "help: another secret, or a body that is not byte for byte what was sent",
                 });
+            } else if refusal.code == RefusalCode::NoSecret {
+                context.output.say("help: give the one that the provider handed over with --scheme and --secret");
             }
             Ok(Exit::Problems)
         }
@@ -106,6 +108,10 @@ fn tell(
                     document["event"] = json!({ "id": event.provider_id, "type": event.event_type });
                 }
                 Ok(Admission::Challenge(_) | Admission::Confirm(_)) => document["challenge"] = json!(true),
+                Ok(Admission::Adopt { .. }) => {
+                    document["challenge"] = json!(true);
+                    document["adopts"] = json!(true);
+                }
                 Err(refusal) => {
                     document["code"] = json!(refusal.code);
                     document["step"] = json!(refusal.step);
@@ -125,6 +131,9 @@ fn tell(
                 Ok(Admission::Event(_)) => format!("valid ({})", source.scheme()),
                 Ok(Admission::Challenge(_) | Admission::Confirm(_)) => {
                     format!("valid ({}): a handshake, to be answered", source.scheme())
+                }
+                Ok(Admission::Adopt { .. }) => {
+                    format!("valid ({}): a handshake, whose secret a gateway would adopt", source.scheme())
                 }
                 Err(refusal) => {
                     format!("invalid ({}): {word} at the step `{}`", source.scheme(), refusal.step.as_str())

@@ -322,7 +322,8 @@ fn source() -> Vec<Key> {
             "required",
             "1 to 8",
             "Any one may match, so that a secret can be rotated. Each is a text, or a table with the next two keys. \
-             Schemes whose provider publishes its keys do without.",
+             Schemes whose provider publishes its keys do without; those whose provider \
+             [hands one over](verification.md#secrets-that-providers-hand-over) may.",
         ),
         key(source_key!("secrets.value"), "secret", "required in a table", "", "Where the secret is."),
         key(

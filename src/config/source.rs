@@ -49,7 +49,16 @@ pub(super) fn source(
     for end in secrets.iter().flatten().filter_map(|found| found.expires.as_ref()) {
         walk.expires(end, end.value, last == Some(Some(end.value)));
     }
-    let may_have_none = scheme.as_ref().is_some_and(|scheme| schemes::publishes_keys(&scheme.value));
+    let spec = scheme.map(|scheme| SourceSpec {
+        scheme: scheme.value,
+        tolerance,
+        dedup,
+        dedup_window: dedup_window.map(|at| at.value),
+        params: params.into_iter().collect(),
+        custom,
+    });
+    let adopts = spec.as_ref().is_some_and(SourceSpec::adopts);
+    let may_have_none = adopts || spec.as_ref().is_some_and(|spec| schemes::publishes_keys(&spec.scheme));
     if secrets.as_ref().is_none_or(Vec::is_empty) && !may_have_none {
         // A list that is there but of the wrong kind has been reported already.
         if secrets.is_some() || !s.has("secrets") {
@@ -66,19 +75,19 @@ pub(super) fn source(
     s.not_yet(walk, "coalesce", "remove it: every event is delivered by itself");
     s.close(walk);
 
-    let spec = SourceSpec {
-        scheme: scheme?.value,
-        tolerance,
-        dedup,
-        dedup_window: dedup_window.map(|at| at.value),
-        params: params.into_iter().collect(),
-        custom,
-    };
+    let spec = spec?;
     let secrets = match secrets {
         None if may_have_none => Vec::new(),
         secrets => secrets?,
     };
-    compiled(walk, (&own, &places), &spec, (tenant, name), &secrets, public_url);
+    if adopts && secrets.is_empty() {
+        walk.warn(
+            &own,
+            "without `secrets` the source takes the secret that the first handshake brings, whoever sends it",
+            "tell nobody the URL before the webhook is made; `hookgate source get` says since when a secret is held",
+        );
+    }
+    compiled(walk, (&own, &places), &spec, (tenant, name), (&secrets, may_have_none), public_url);
     let secrets =
         secrets.into_iter().map(|found| SourceSecret { at: found.written, expires: found.expires.map(|at| at.value) });
     let secrets = secrets.collect();
@@ -91,11 +100,11 @@ fn compiled(
     (own, places): (&At<()>, &[(String, Place)]),
     spec: &SourceSpec,
     (tenant, name): (&Name, &Name),
-    secrets: &[Found],
+    (secrets, may_have_none): (&[Found], bool),
     public_url: Option<&Url>,
 ) {
     let at_hand: Vec<Secret> = secrets.iter().filter_map(|found| found.secret.clone()).collect();
-    let all_there = at_hand.len() == secrets.len() && (!secrets.is_empty() || schemes::publishes_keys(&spec.scheme));
+    let all_there = at_hand.len() == secrets.len() && (!secrets.is_empty() || may_have_none);
     match spec.compile(tenant, name, at_hand) {
         Ok(source) => {
             if source.signs_url() && public_url.is_none() {

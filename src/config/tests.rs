@@ -114,6 +114,18 @@ fn every_rule_has_its_message() {
         (with_source(""), "tenants.a.sources.s", "at least one of `secrets`"),
         (with_source("secrets = []"), "tenants.a.sources.s", "at least one of `secrets`"),
         (with_source("secrets = \"env:S\""), "tenants.a.sources.s.secrets", "list of strings"),
+        (
+            with_source("secrets = \"env:S\"").replace("github", "asana"),
+            "tenants.a.sources.s.secrets",
+            "list of strings",
+        ),
+        (
+            c(
+                "challenge = [{ method = \"GET\", signed = false, check = { at = \"query:s\", adopt = true } }]\nverify = \"hmac-sha256\"\nsig = { at = [\"header:X\"], encoding = \"hex\" }",
+            ),
+            "tenants.a.sources.s.challenge[0].check.adopt",
+            "from a POST alone",
+        ),
         (with_source("secrets = [\"env:NONE\"]"), "tenants.a.sources.s.secrets[0]", "`NONE` is not set"),
         (with_source("secrets = [\"env:EMPTY\"]"), "tenants.a.sources.s.secrets[0]", "is empty"),
         (with_source("secrets = [\"\"]"), "tenants.a.sources.s.secrets[0]", "is empty"),
@@ -521,6 +533,8 @@ fn warnings_do_not_stop_anybody() {
         ("[server]\nadmin = \"0.0.0.0:8081\"".to_owned(), "other machines"),
         (with_source("secrets = [\"env:SHORT\"]"), "shorter than 16 bytes"),
         (url_signed.to_owned(), "server.public_url"),
+        (with_source("").replace("github", "asana"), "the secret that the first handshake brings, whoever sends it"),
+        (with_source("secrets = []").replace("github", "asana"), "without `secrets` the source takes"),
         (with_plugin, "only up to 256KiB"),
         (unused, "no endpoint uses this plugin"),
         (with_endpoint("plugin_config = { a = 1 }"), "of no use"),

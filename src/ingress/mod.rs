@@ -10,12 +10,13 @@ mod routes;
 mod verifier;
 
 pub use routes::{Inlet, Routes};
-pub use verifier::Verifier;
+pub use verifier::{Adopting, Verifier};
 
 use crate::clock::{Clock, Timestamp};
 use crate::crash;
 use crate::http::{Answer, BodyFault, Budget, Connection, Handler, Problem, collect};
-use crate::ledger::{Accept, Accepted, Ledger, LedgerError, NewDelivery, Rejected, Slots};
+use crate::ledger::{Accept, Accepted, Adopted, Ledger, LedgerError, NewDelivery, Rejected, Slots};
+use crate::secret::Secret;
 use crate::telemetry::INGRESS_REQUESTS;
 use crate::verify::{Admission, KeySource, Refusal, Request, Unreachable, with_keys};
 use arc_swap::ArcSwap;
@@ -121,13 +122,20 @@ impl Ingress {
                 inlet.tally.challenge.increment(1);
                 return Ok(answer::confirmed());
             }
+            Ok(Admission::Adopt { secret, answer }) if is_post => {
+                self.adopt(inlet, secret).await?;
+                inlet.tally.challenge.increment(1);
+                return Ok(verifier::challenge_answer(answer));
+            }
             Ok(Admission::Challenge(challenge)) => {
                 inlet.tally.challenge.increment(1);
                 return Ok(verifier::challenge_answer(challenge));
             }
             Err(rejection) if is_post => return Err(rejection),
             // Other methods are only for a handshake.
-            Ok(Admission::Event(_) | Admission::Confirm(_)) | Err(_) => return Err(Rejection::MethodNotAllowed),
+            Ok(Admission::Event(_) | Admission::Confirm(_) | Admission::Adopt { .. }) | Err(_) => {
+                return Err(Rejection::MethodNotAllowed);
+            }
         };
         crash::point("I2");
         // After verification, so that nobody without the secret can use up what the provider may send.
@@ -154,6 +162,19 @@ impl Ingress {
         };
         crash::point("I5");
         Ok(answer)
+    }
+
+    /// The secret is the source's, and behind an fsync, or the handshake came too late.
+    async fn adopt(&self, inlet: &Inlet, secret: Secret) -> Result<(), Rejection> {
+        let adopted = self.ledger.adopt(inlet.tenant, inlet.source_key, secret, self.clock.now()).await;
+        match adopted.map_err(Rejection::NotAdopted)? {
+            Adopted::Held => {
+                let Inlet { tenant_name: tenant, source_name: source, .. } = inlet;
+                tracing::info!(%tenant, %source, "the source has the secret of its provider's handshake");
+                Ok(())
+            }
+            Adopted::Other => Err(Rejection::Refused(Refusal::secret_held())),
+        }
     }
 }
 
@@ -211,6 +232,7 @@ enum Rejection {
     /// Nothing is known about the key, so nothing about the request.
     KeyUnreachable(Unreachable),
     NotConfirmed(Unreachable),
+    NotAdopted(LedgerError),
     KeyReused(crate::delivery::EventId),
     Ledger(LedgerError),
 }
@@ -245,6 +267,15 @@ impl Rejection {
                     StatusCode::SERVICE_UNAVAILABLE,
                     "unavailable",
                     "the subscription cannot be confirmed now; send it again",
+                )
+                .retry_after(RETRY_AFTER)
+            }
+            Rejection::NotAdopted(error) => {
+                tracing::warn!(%error, "the ledger did not keep the secret of a handshake");
+                Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "unavailable",
+                    "the secret cannot be stored now; send it again",
                 )
                 .retry_after(RETRY_AFTER)
             }

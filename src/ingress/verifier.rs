@@ -1,13 +1,16 @@
 //! What ingress asks of a source's verification.
 
 use crate::http::Answer;
+use crate::ledger::{AdoptedSecret, Ledger, SourceKey};
 use crate::verify::{
     Admission, ChallengeAnswer, Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Request, Rotation, Source, Stop,
     Unreachable,
 };
+use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use http::{HeaderValue, header};
 use http_body_util::Full;
+use std::sync::Arc;
 
 /// A source's scheme with its secrets.
 pub trait Verifier: Send + Sync + 'static {
@@ -26,6 +29,45 @@ impl Verifier for Source {
 
     fn receipt(&self) -> Option<&'static str> {
         Source::receipt(self)
+    }
+}
+
+/// A source whose provider hands the secret over: it verifies by the one that the ledger holds now.
+pub struct Adopting {
+    waiting: Rotation,
+    key: SourceKey,
+    ledger: Arc<dyn Ledger>,
+    /// For the secret that was held last.
+    made: ArcSwapOption<Made>,
+}
+
+struct Made {
+    of: Arc<AdoptedSecret>,
+    source: Source,
+}
+
+impl Adopting {
+    /// `waiting` has no secrets of the file.
+    pub fn new(waiting: Rotation, key: SourceKey, ledger: Arc<dyn Ledger>) -> Self {
+        Adopting { waiting, key, ledger, made: ArcSwapOption::empty() }
+    }
+
+    fn made(&self) -> Option<Arc<Made>> {
+        let held = self.ledger.adopted(self.key);
+        let before = self.made.load_full();
+        if before.as_ref().map(|made| Arc::as_ptr(&made.of)) == held.as_ref().map(Arc::as_ptr) {
+            return before;
+        }
+        // None, if the secret is of another scheme that the source had before: then it opens nothing.
+        let made = held.and_then(|of| Some(Arc::new(Made { source: self.waiting.whole().holding(&of.secret)?, of })));
+        self.made.store(made.clone());
+        made
+    }
+}
+
+impl Verifier for Adopting {
+    fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
+        self.made().as_ref().map_or(self.waiting.whole(), |made| &made.source).judge(request, key)
     }
 }
 

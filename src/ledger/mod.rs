@@ -7,6 +7,7 @@
 //! caps allow. Work that is accepted with a slot at hand is born leased: its first attempt is recorded in the
 //! transaction that accepts it, and after the commit it goes to the dispatcher from memory.
 
+mod adoptions;
 mod error;
 mod operations;
 mod queue;
@@ -16,6 +17,7 @@ mod slots;
 pub mod sqlite;
 mod wakes;
 
+pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
 pub use error::LedgerError;
 pub use operations::{
     Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
@@ -37,9 +39,9 @@ pub use slots::{EndpointCaps, Slot, Slots, Taken};
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections {}
+pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions {}
 
-impl<T: Queue + Records + Operations + Rejections> Ledger for T {}
+impl<T: Queue + Records + Operations + Rejections + Adoptions> Ledger for T {}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

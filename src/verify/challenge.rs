@@ -38,6 +38,8 @@ pub(super) struct Challenge {
 pub(super) struct Check {
     pub(super) at: Locator,
     pub(super) digests: Vec<[u8; 32]>,
+    /// The provider hands the secret over there.
+    pub(super) adopts: bool,
 }
 
 impl Check {
@@ -56,15 +58,24 @@ impl Challenge {
         pieces.any(|piece| matches!(piece, Piece::Call(..)))
     }
 
+    /// The header in which the provider hands the secret over.
+    pub(super) fn hands_over(&self) -> Option<HeaderName> {
+        let check = self.check.as_ref().filter(|check| check.adopts)?;
+        if let Locator::Header(_, name) = &check.at { Some(name.clone()) } else { None }
+    }
+
     /// The answer, where the request is this challenge. `key` is what codes are made with.
     fn answer(&self, facts: &Facts<'_>, key: Option<&Key>) -> Option<ChallengeAnswer> {
+        let holds = self.check.as_ref().is_none_or(|check| check.holds(facts));
+        if holds { self.unchecked_answer(facts, key) } else { None }
+    }
+
+    /// The same, whatever stands at the place that is to hold a secret.
+    pub(super) fn unchecked_answer(&self, facts: &Facts<'_>, key: Option<&Key>) -> Option<ChallengeAnswer> {
         let is_so = |(at, literal): &(Locator, Option<String>)| {
             facts.text_at(at).is_some_and(|text| literal.as_ref().is_none_or(|literal| text == literal.as_str()))
         };
-        let matches = facts.request.method == self.method
-            && self.matches.iter().all(is_so)
-            && self.check.as_ref().is_none_or(|check| check.holds(facts));
-        if !matches {
+        if facts.request.method != self.method || !self.matches.iter().all(is_so) {
             return None;
         }
         let json = self.content_type.as_bytes().starts_with(b"application/json");

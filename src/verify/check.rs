@@ -314,6 +314,10 @@ impl Alternative {
             matched = matched.or(hit.then_some(*number));
         }
         let for_anybody = self.signs_tokens && is_token(&*signed(None).joined());
+        if self.keys.is_empty() {
+            let detail = "the source has no secret yet: it waits for the provider's handshake";
+            return Err(Refusal::new(RefusalCode::NoSecret, CheckStep::Match, detail));
+        }
         let Some(secret) = matched else {
             let detail = "none of the source's secrets made the signature of these bytes";
             return Err(Refusal::new(RefusalCode::SignatureMismatch, CheckStep::Match, detail));

@@ -7,6 +7,7 @@ mod fields;
 
 pub(in crate::verify) use code::Make;
 
+use super::challenge::Challenge;
 use super::check::Group;
 use super::key::{Algorithm, Key, KeyForm};
 use super::locator::Locator;
@@ -57,7 +58,9 @@ impl SourceSpec {
             Some(named) => compiler.found("verify", named).map(Some),
             None => Some(None),
         };
-        compiler.check_secrets(&secrets, entry.flatten().is_some_and(|entry| entry.publishes_keys));
+        let adopts = scheme.as_ref().is_some_and(SchemeSpec::adopts);
+        let publishes_keys = entry.flatten().is_some_and(|entry| entry.publishes_keys);
+        compiler.check_secrets(&secrets, publishes_keys || adopts);
         let (mut groups, mut code) = (Vec::new(), None);
         match (&scheme, entry) {
             (Some(scheme), Some(Some(entry))) => code = compiler.code(self, (scheme, entry), &dedup, &secrets),
@@ -78,6 +81,8 @@ impl SourceSpec {
             .filter_map(|at| if let Locator::Header(_, name) = at { Some(name.clone()) } else { None })
             .collect();
         own_headers.dedup();
+        own_headers
+            .extend(alternatives().flat_map(|alternative| &alternative.challenges).filter_map(Challenge::hands_over));
         let coded = entry.flatten().map(|entry| entry.headers).unwrap_or_default();
         own_headers.extend(coded.iter().copied().map(HeaderName::from_static));
         if alternatives().any(|a| !a.covers_body && !a.algorithm.is_token()) {
@@ -96,6 +101,7 @@ impl SourceSpec {
             own_headers,
             dedup,
             dedup_window,
+            waits: (adopts && secrets.is_empty()).then(|| Box::new(self.clone())),
         })
     }
 
@@ -245,7 +251,8 @@ impl Compiler {
                     alternative.keys.extend(key.map(|key| (number, key)));
                 }
             }
-            if alternative.keys.is_empty() {
+            // Without any secret, it is there for the handshake that brings one.
+            if alternative.keys.is_empty() && !secrets.is_empty() {
                 continue;
             }
             match groups.iter_mut().find(|group| group.when == own.headers) {

@@ -68,7 +68,7 @@ pub fn of(name: &str) -> Option<Description> {
 fn example(name: &str, spec: &SchemeSpec) -> String {
     let variable = name.to_ascii_uppercase().replace('-', "_");
     let mut example = format!("[tenants.acme.sources.{name}]\nscheme = \"{name}\"\n");
-    if !schemes::publishes_keys(name) {
+    if !schemes::publishes_keys(name) && !spec.adopts() {
         example += &format!("secrets = [\"env:{variable}_SECRET\"]\n");
     }
     let settings: Vec<String> = schemes::usual(spec).map(|(name, value)| format!("{name} = {value}")).collect();
@@ -166,8 +166,12 @@ fn handshakes(spec: &SchemeSpec) -> Vec<String> {
             "*" => at.clone(),
             text => format!("{at} = {text}"),
         });
-        let checked = challenge.check.iter().map(|check| format!("{} as configured", check.at));
+        let checked = challenge.check.iter().map(|check| {
+            format!("{} {}", check.at, if check.adopt { "as configured or adopted" } else { "as configured" })
+        });
+        let is_checked = |at: &String| challenge.check.as_ref().is_some_and(|check| check.at == *at);
         let echoed = challenge.headers.values().chain(&challenge.body).flat_map(|template| places(template));
+        let echoed = echoed.filter(|at| !is_checked(at));
         let all: std::collections::BTreeSet<String> = matches.chain(checked).chain(echoed).collect();
         let all: Vec<String> = all.into_iter().collect();
         let method = challenge.method.as_deref().unwrap_or("POST");
@@ -303,6 +307,7 @@ mod tests {
         }
         assert!(of("nothing").is_none());
         assert_eq!(of("slack").unwrap().handshakes, ["POST with json:/challenge, json:/type = url_verification"]);
+        assert_eq!(of("asana").unwrap().handshakes, ["POST with header:X-Hook-Secret as configured or adopted"]);
         assert_eq!(of("github").unwrap().notes.len(), 1);
         assert_eq!(sentences(&["One.", "Two", "goes on.", "Three."]), ["One.", "Two goes on.", "Three."]);
     }

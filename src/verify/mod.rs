@@ -6,6 +6,7 @@
 //!
 //! Authoritative: the bytes as received. Event type, provider id and dedup key are only read from them, within bounds.
 
+mod adoption;
 mod builtin;
 pub mod cases;
 mod challenge;

@@ -17,10 +17,14 @@ pub enum RefusalCode {
     UnsupportedAlgorithm,
     UntrustedKeyUrl,
     InsufficientCoverage,
+    /// The source waits for the handshake that brings its secret.
+    NoSecret,
+    /// A handshake that brings a secret to a source that has another.
+    SecretHeld,
 }
 
 impl RefusalCode {
-    pub const ALL: [RefusalCode; 9] = [
+    pub const ALL: [RefusalCode; 11] = [
         RefusalCode::MissingHeader,
         RefusalCode::Malformed,
         RefusalCode::TimestampTooOld,
@@ -30,6 +34,8 @@ impl RefusalCode {
         RefusalCode::UnsupportedAlgorithm,
         RefusalCode::UntrustedKeyUrl,
         RefusalCode::InsufficientCoverage,
+        RefusalCode::NoSecret,
+        RefusalCode::SecretHeld,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -43,6 +49,8 @@ impl RefusalCode {
             RefusalCode::UnsupportedAlgorithm => "unsupported_algorithm",
             RefusalCode::UntrustedKeyUrl => "untrusted_key_url",
             RefusalCode::InsufficientCoverage => "insufficient_coverage",
+            RefusalCode::NoSecret => "no_secret",
+            RefusalCode::SecretHeld => "secret_held",
         }
     }
 }
@@ -109,6 +117,12 @@ pub struct Refusal {
 impl Refusal {
     pub(super) fn new(code: RefusalCode, step: CheckStep, detail: impl Into<String>) -> Self {
         Refusal { code, step, detail: detail.into(), skew_seconds: None }
+    }
+
+    /// For a handshake that brings another secret than the source has.
+    pub fn secret_held() -> Self {
+        let detail = "the source has a secret, and the handshake brings another";
+        Refusal::new(RefusalCode::SecretHeld, CheckStep::Match, detail)
     }
 
     pub(super) fn missing(detail: impl Into<String>) -> Self {

@@ -30,6 +30,8 @@ pub struct SignRequest<'a> {
 pub enum SignError {
     #[error("none of the source's secrets can sign: a public key only verifies, give the private one")]
     NoSigningKey,
+    #[error("the source has no secret of its own: the one that its provider handed over is in the gateway's ledger")]
+    NoSecret,
     #[error("the scheme carries its signature in a {0}, and only headers can be added to a given body and URL")]
     NotAHeader(String),
     #[error(
@@ -47,7 +49,7 @@ impl Source {
         if let Some(code) = &self.code {
             return code.check.sign(request);
         }
-        let mut last = SignError::NoSigningKey;
+        let mut last = if self.waits.is_some() { SignError::NoSecret } else { SignError::NoSigningKey };
         for alternative in self.alternatives() {
             match self.sign_as(alternative, request) {
                 Ok(headers) => return Ok(headers),

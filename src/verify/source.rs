@@ -9,9 +9,11 @@ use super::keys::{KeyAtHand, KeyUrl, Stop};
 use super::locator::{Facts, Locator, Place, Wanted};
 use super::producer::{dedup_digest, truncated};
 use super::refusal::{CheckStep, Refusal};
+use super::spec::SourceSpec;
 use super::template::{self, Piece, Rendered, Values};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
+use crate::secret::Secret;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use sha2::Digest as _;
@@ -21,6 +23,10 @@ use std::fmt;
 use std::time::Duration;
 
 const EVENT_TYPE_BYTES_MAX: usize = 256;
+
+const ANSWERED_UNSIGNED: &str = "the scheme's handshake, which is not signed: it is answered and kept nowhere";
+const ADOPTED_BY_A_GATEWAY: &str = "the scheme's handshake, which is not signed, and brings the secret: a gateway that has \
+                                    none for the source adopts it, then answers; nothing is adopted here";
 
 /// A request as it arrived.
 #[derive(Clone, Copy, Debug)]
@@ -42,16 +48,28 @@ pub enum Admission {
     Challenge(ChallengeAnswer),
     /// A handshake that is confirmed by calling this URL once: to be answered when that was done, not to be kept.
     Confirm(KeyUrl),
+    /// A handshake that brings the source its secret: to be answered when that is kept, and only if none is kept yet.
+    Adopt {
+        secret: Secret,
+        answer: ChallengeAnswer,
+    },
 }
 
 /// The answer to a handshake.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ChallengeAnswer {
     pub status: StatusCode,
     pub content_type: HeaderValue,
     /// Besides that.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub body: Bytes,
+}
+
+/// What it echoes may be a secret.
+impl fmt::Debug for ChallengeAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChallengeAnswer({}, …)", self.status)
+    }
 }
 
 /// One step of a check, for people.
@@ -107,6 +125,8 @@ pub struct Source {
     pub(super) key_is_covered: bool,
     pub(super) dedup_window: Duration,
     pub(super) warnings: Vec<String>,
+    /// What it is compiled from, where it has no secret yet and takes the one that its provider hands over.
+    pub(super) waits: Option<Box<SourceSpec>>,
 }
 
 /// Keys stay inside.
@@ -182,10 +202,7 @@ impl Source {
     /// The same for who can fetch a key: where one is needed, the query says which.
     pub fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         let facts = Facts::new(request, &self.wanted);
-        let greeted = |refusal: Refusal| match self.handshake(&facts, &refusal) {
-            Some(answer) => Ok(Admission::Challenge(answer)),
-            None => Err(refusal.into()),
-        };
+        let greeted = |refusal: Refusal| Ok(self.handshake(&facts, &refusal).unwrap_or(Err(refusal))?);
         if let Some(code) = &self.code {
             return match code.judge(self, &facts, key) {
                 Err(Stop::Refused(refusal)) => greeted(refusal),
@@ -211,14 +228,17 @@ impl Source {
         Ok(Admission::Event(Verified::attest(self.event(read, &facts))))
     }
 
-    /// The answer to a handshake that carries no signature of ours: what is refused may be one, and where data says what
-    /// one is, only what is refused for want of something to verify.
-    fn handshake(&self, facts: &Facts<'_>, refusal: &Refusal) -> Option<ChallengeAnswer> {
+    /// A handshake that carries no signature of ours: what is refused may be one, and where data says what one is, only
+    /// what is refused for want of something to verify.
+    fn handshake(&self, facts: &Facts<'_>, refusal: &Refusal) -> Option<Result<Admission, Refusal>> {
         if let Some(code) = &self.code {
-            return code.check.greet(facts);
+            return code.check.greet(facts).map(|answer| Ok(Admission::Challenge(answer)));
         }
-        let mut alternatives = self.alternatives().filter(|_| refusal.step == CheckStep::Presence);
-        alternatives.find_map(|alternative| alternative.unsigned_answer(facts))
+        if refusal.step != CheckStep::Presence {
+            return None;
+        }
+        let answer = self.alternatives().find_map(|alternative| alternative.unsigned_answer(facts));
+        answer.map(|answer| Ok(Admission::Challenge(answer))).or_else(|| self.adoption(facts))
     }
 
     /// The same check, step by step: those that passed, and the one that did not.
@@ -237,9 +257,13 @@ impl Source {
             Err(refusal) => (None, Some(refusal)),
         };
         let skew = passed.map_or_else(|| refusal.and_then(|r| r.skew_seconds), |passed| passed.skew_seconds);
-        if refusal.is_some_and(|refusal| self.handshake(&facts, refusal).is_some()) {
-            let detail = "the scheme's handshake, which is not signed: it is answered and kept nowhere".to_owned();
-            return vec![Step { name: CheckStep::Presence, ok: true, detail }];
+        if let Some(handshake) = refusal.and_then(|refusal| self.handshake(&facts, refusal)) {
+            let (name, ok, detail) = match &handshake {
+                Ok(Admission::Adopt { .. }) => (CheckStep::Presence, true, ADOPTED_BY_A_GATEWAY.to_owned()),
+                Ok(_) => (CheckStep::Presence, true, ANSWERED_UNSIGNED.to_owned()),
+                Err(refusal) => (refusal.step, false, refusal.to_string()),
+            };
+            return vec![Step { name, ok, detail }];
         }
         let mut steps = Vec::new();
         for name in CheckStep::ALL {

@@ -1,5 +1,6 @@
 //! A source as it is written down: which scheme, and for `custom` the scheme itself as data.
 
+use super::schemes;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -133,6 +134,19 @@ pub struct CheckSpec {
     /// How the secrets begin that are for this alone; what follows is what has to stand there. Default: it is any of the
     /// secrets that verify.
     pub key: Option<String>,
+    /// `true`: the provider makes the secret up and hands it over here. Of a source without secrets, what stands there
+    /// becomes its secret.
+    pub adopt: bool,
+}
+
+impl SourceSpec {
+    /// Whether a source may do without secrets: it takes the one that its provider hands over.
+    pub fn adopts(&self) -> bool {
+        match self.scheme.as_str() {
+            schemes::CUSTOM => self.custom.as_ref().is_some_and(SchemeSpec::adopts),
+            name => schemes::builtin(name).is_some_and(|scheme| scheme.adopts()),
+        }
+    }
 }
 
 impl SchemeSpec {
@@ -161,6 +175,12 @@ impl SchemeSpec {
             return vec![self.clone()];
         }
         self.alternatives.iter().map(|alternative| alternative.clone().over(self)).collect()
+    }
+
+    /// Whether a handshake of it hands the secret over.
+    pub(super) fn adopts(&self) -> bool {
+        let adopts = |challenge: &ChallengeSpec| challenge.check.as_ref().is_some_and(|check| check.adopt);
+        self.challenge.iter().chain(self.alternatives.iter().flat_map(|spec| &spec.challenge)).any(adopts)
     }
 
     /// The scheme with its time signed, and no matter which.

@@ -209,6 +209,42 @@ fn rotation_and_the_places_of_secrets() {
 }
 
 #[test]
+fn a_handshake_that_brings_a_secret_is_explained_and_adopted_by_nobody() {
+    let files = Files::new();
+    let request = files.write("r", format!("POST /in/acme/it HTTP/1.1\nX-Hook-Secret: {TEXT_SECRET}\n\n{{}}"));
+    let args = ["verify", "--request", &request, "--scheme=asana"];
+    let verify = |more: &[&str]| run(&[&args[..], more].concat());
+    let brought = verify(&[]);
+    assert_eq!((code(&brought), err(&brought).as_str()), (0, ""));
+    let told = out(&brought);
+    assert!(told.contains("a gateway that has none for the source adopts it"), "{told}");
+    assert!(told.ends_with("valid (asana): a handshake, whose secret a gateway would adopt\n"), "{told}");
+    let document = json(&verify(&["--json"]));
+    assert_eq!([&document["valid"], &document["challenge"], &document["adopts"]], [true, true, true]);
+    let same = out(&verify(&["--secret", TEXT_SECRET]));
+    assert!(same.ends_with("valid (asana): a handshake, to be answered\n"), "{same}");
+    let other = verify(&["--secret=another-secret-than-that"]);
+    assert_eq!(code(&other), 8);
+    assert!(out(&other).ends_with("invalid (asana): secret_held at the step `match`\n"), "{}", out(&other));
+    for shown in [told, document.to_string(), same, out(&other)] {
+        assert!(!shown.contains(TEXT_SECRET), "{shown}");
+    }
+    // A source of the configuration says the same; what it would sign with is not here.
+    let config = files.write("c.toml", "[tenants.a.sources.s]\nscheme = \"asana\"\n");
+    let of_the_file = run(&["verify", "--request", &request, "--source=a/s", "--config", &config]);
+    assert_eq!(out(&of_the_file), out(&brought));
+    let checked = run(&["check", &config]);
+    assert_eq!(code(&checked), 0);
+    assert!(out(&checked).contains("takes the secret that the first handshake brings"), "{}", out(&checked));
+    let event = files.write("e", format!("POST / HTTP/1.1\nX-Hook-Signature: {}\n\n{{}}", "00".repeat(32)));
+    let unknown = run(&["verify", "--request", &event, "--source=a/s", "--config", &config]);
+    assert!(code(&unknown) == 8 && err(&unknown).contains("help: give the one that the provider handed over"));
+    let sign = run(&["sign", "--source=a/s", "--config", &config, "--data={}"]);
+    assert!(code(&sign) != 0 && err(&sign).contains("the source has no secret of its own"), "{}", err(&sign));
+    assert!(err(&run(&["verify", "--request", &request, "--scheme=github"])).contains("no secret"));
+}
+
+#[test]
 fn an_editors_line_end_is_pointed_out() {
     let files = Files::new();
     let request = signed(&["--scheme=github", "--secret", TEXT_SECRET]);

@@ -1,9 +1,10 @@
 //! The admin API where all is well: every route, with its golden answer.
 
-use crate::office::{NOW, assert_golden, office};
+use crate::office::{CANARY, NOW, assert_golden, office};
 use hookgate::admin::Serving;
 use hookgate::delivery::DeliveryState;
-use hookgate::ledger::{BodyFacts, EndpointKey, LedgerError, Rejected, SourceKey, TenantKey};
+use hookgate::ledger::{Adoptions as _, BodyFacts, EndpointKey, LedgerError, Rejected, SourceKey, TenantKey};
+use hookgate::secret::Secret;
 use serde_json::Value;
 
 const ACME: &str = "/v1/tenants/acme";
@@ -46,6 +47,33 @@ async fn endpoint_verbs() {
     let disabled = office.post(&format!("{billing}/disable"), "{\"why\":\"gone\"}").await.json();
     assert_eq!((&disabled["status"], &disabled["why"]), (&"disabled".into(), &"gone".into()));
     assert_golden("endpoint-enabled", &office.post(&format!("{billing}/enable"), "{}").await);
+}
+
+#[tokio::test]
+async fn an_adopted_secret_is_seen_and_forgotten_and_never_shown() {
+    let office = office().await;
+    let (partner, github) = (format!("{ACME}/sources/partner"), format!("{ACME}/sources/github"));
+    let stands = async |path: &str| {
+        let source = office.get(path).await.json();
+        (source["adoption"].clone(), source["adopted_at"].clone())
+    };
+    assert_eq!(stands(&partner).await, ("awaited".into(), Value::Null));
+    assert_eq!(stands(&github).await, (Value::Null, Value::Null));
+    let adopt = async |source| {
+        let secret = Secret::new(CANARY);
+        office.ledger.adopt(TenantKey(1), SourceKey(source), secret, NOW).await.unwrap();
+    };
+    adopt(2).await;
+    assert_eq!(stands(&partner).await, ("held".into(), "2026-01-01T00:00:00.123Z".into()));
+    assert_golden("source-adopted", &office.get(&partner).await);
+    assert_eq!(office.get(&format!("{ACME}/sources")).await.json()["items"][1]["adoption"], "held");
+    assert_golden("source-forgotten", &office.post(&format!("{partner}/forget-secret"), "").await);
+    assert_eq!(stands(&partner).await, ("awaited".into(), Value::Null));
+    // Again changes nothing; and what the file has overtaken may be forgotten, too.
+    assert_eq!(office.post(&format!("{partner}/forget-secret"), "{}").await.status, 200);
+    adopt(1).await;
+    assert_eq!(stands(&github).await.0, "unused");
+    assert_eq!(office.post(&format!("{github}/forget-secret"), "").await.json()["adoption"], Value::Null);
 }
 
 #[tokio::test]

@@ -114,6 +114,8 @@ async fn methods_and_managed_resources() {
         ("DELETE", "/v1/tenants", "GET"),
         ("DELETE", "/v1/tenants/acme/events", "GET, POST"),
         ("GET", "/v1/tenants/acme/endpoints/billing/pause", "POST"),
+        ("GET", "/v1/tenants/acme/sources/partner/forget-secret", "POST"),
+        ("DELETE", "/v1/tenants/acme/sources/partner/forget-secret", "POST"),
         ("POST", "/v1/tenants/acme/dlq", "GET"),
         ("DELETE", "/v1/tenants/acme/rejections", "GET"),
         ("POST", "/v1/tenants/acme/endpoints/billing", "GET"),
@@ -131,6 +133,12 @@ async fn methods_and_managed_resources() {
             assert_refusal(&is, 409, "managed_by_file", "", path);
         }
     }
+    let is = office.refusal("POST", &format!("{ACME}/sources/github/forget-secret"), "").await;
+    assert_refusal(&is, 409, "managed_by_file", "", "a source that takes no secret from its provider");
+    let is = office.refusal("POST", &format!("{ACME}/sources/partner/forget-secret"), "{\"yes\":1}").await;
+    assert_refusal(&is, 422, "unknown_field", "yes", "a body with a field");
+    let is = office.refusal("POST", &format!("{ACME}/sources/nobody/forget-secret"), "").await;
+    assert_refusal(&is, 404, "not_found", "", "a source that is not there");
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hookgate::clock::SystemClock;
 use hookgate::http::{Limits, serve};
-use hookgate::ingress::{Ingress, Inlet, Settings};
-use hookgate::ledger::{Slots, SourceKey, TenantKey};
+use hookgate::ingress::{Adopting, Ingress, Inlet, Settings, Verifier};
+use hookgate::ledger::{Adoptions as _, LedgerError, Slots, SourceKey, TenantKey};
 use hookgate::secret::Secret;
 use hookgate::verify::{Fetched, KeyQuery, KeySource, KeyUrl, SourceSpec, Unreachable};
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
@@ -53,11 +53,16 @@ impl Gate {
     async fn new(scheme: &str, params: Value, secrets: &[&str]) -> Gate {
         let params = params.as_object().unwrap().clone().into_iter().collect();
         let spec = SourceSpec { scheme: scheme.to_owned(), params, ..SourceSpec::default() };
-        let secrets = secrets.iter().map(|text| Secret::new(*text)).collect();
-        let source = spec.compile(&name("acme"), &name("src"), secrets).unwrap();
+        let secrets: &Vec<_> = &secrets.iter().map(|text| Secret::new(*text).into()).collect();
+        let source = spec.compile_rotating(&name("acme"), &name("src"), secrets).unwrap();
         let keys = ((TenantKey(1), name("acme")), (SourceKey(1), name("src")));
-        let inlet = Inlet::new(keys.0, keys.1, scheme, Arc::new(source), 10_000).with_public_url("https://h.test");
         let (ledger, outside) = (Arc::new(FakeLedger::default()), Arc::new(Outside::default()));
+        let verifier: Arc<dyn Verifier> = if source.whole().waits() {
+            Arc::new(Adopting::new(source, SourceKey(1), Arc::clone(&ledger) as _))
+        } else {
+            Arc::new(source)
+        };
+        let inlet = Inlet::new(keys.0, keys.1, scheme, verifier, 10_000).with_public_url("https://h.test");
         let slots = Arc::new(Slots::new(Arc::default()));
         let ingress = Ingress::new(&Settings::default(), Arc::clone(&ledger) as _, slots, Arc::new(SystemClock))
             .with_keys(Arc::clone(&outside) as _);
@@ -74,6 +79,10 @@ impl Gate {
 
     fn stored(&self) -> usize {
         self.ledger.stored.lock().unwrap().len()
+    }
+
+    fn held(&self) -> Option<String> {
+        Some(self.ledger.adopted(SourceKey(1))?.secret.expose_str().unwrap().to_owned())
     }
 
     fn called(&self) -> Vec<String> {
@@ -205,4 +214,99 @@ async fn a_key_that_cannot_be_had_is_our_trouble_and_one_that_is_not_there_is_th
     let elsewhere = headers.replace("api.paypal.com", "api.paypal.com.evil.test");
     assert_eq!(gate.post(&elsewhere, &body).await.code(), "untrusted_key_url");
     assert_eq!((gate.called().len(), gate.stored()), (2, 0));
+}
+
+const ONE: &str = "one-secret-of-the-provider";
+const OTHER: &str = "another-secret-of-somebody";
+
+fn brings(secret: &str) -> String {
+    format!("x-hook-secret: {secret}\r\n")
+}
+
+fn asana_signed(secret: &str, body: &str) -> String {
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret.as_bytes());
+    format!("x-hook-signature: {}\r\n", hex::encode(aws_lc_rs::hmac::sign(&key, body.as_bytes())))
+}
+
+#[tokio::test]
+async fn a_secret_is_kept_before_it_is_echoed_and_counts_at_once() {
+    let gate = Arc::new(Gate::new("asana", json!({}), &[]).await);
+    let body = r#"{"events":[{"action":"changed"}]}"#;
+    let early = gate.post(&asana_signed(ONE, body), body).await;
+    assert_eq!((early.status, early.code().as_str()), (401, "no_secret"));
+    let shut = gate.ledger.hold.write().await;
+    let asking = tokio::spawn({
+        let gate = Arc::clone(&gate);
+        async move { gate.post(&brings(ONE), "{}").await }
+    });
+    // poll: the handshake has reached the ledger.
+    while gate.ledger.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!asking.is_finished() && gate.held().is_none());
+    drop(shut);
+    let reply = asking.await.unwrap();
+    assert_plain(&reply, "");
+    assert_eq!((reply.header("x-hook-secret"), gate.held().as_deref()), (Some(ONE), Some(ONE)));
+
+    assert_eq!(gate.post(&asana_signed(ONE, body), body).await.json()["duplicate"], false);
+    assert_eq!(gate.post(&brings(ONE), "{}").await.header("x-hook-secret"), Some(ONE), "a repetition");
+    let other = gate.post(&brings(OTHER), "{}").await;
+    assert_eq!((other.status, other.code().as_str(), other.header("x-hook-secret")), (401, "secret_held", None));
+    let forged = gate.post(&asana_signed(OTHER, body), body).await;
+    assert_eq!((forged.status, forged.code().as_str()), (401, "signature_mismatch"));
+
+    gate.ledger.forget(TenantKey(1), SourceKey(1)).await.unwrap();
+    let late = gate.post(&asana_signed(ONE, body), body).await;
+    assert_eq!((late.status, late.code().as_str()), (401, "no_secret"));
+    assert_eq!(gate.post(&brings(OTHER), "{}").await.status, 200);
+    assert_eq!((gate.held().as_deref(), gate.stored()), (Some(OTHER), 1));
+    let get = format!("GET /in/acme/src HTTP/1.1\r\nhost: a\r\n{}\r\n", brings(OTHER));
+    assert_eq!(ask(gate.address, get).await.status, 405);
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_kept_is_not_echoed() {
+    let gate = Gate::new("asana", json!({}), &[]).await;
+    *gate.ledger.fault.lock().unwrap() = Some(LedgerError::Unavailable("the disk is full".to_owned()));
+    let reply = gate.post(&brings(ONE), "").await;
+    assert_eq!((reply.status, reply.code().as_str(), reply.header("x-hook-secret")), (503, "unavailable", None));
+    assert_eq!(reply.header("retry-after"), Some("2"));
+    assert!(!String::from_utf8_lossy(&reply.body).contains("disk"));
+    assert!(gate.held().is_none());
+}
+
+#[tokio::test]
+async fn of_handshakes_at_once_one_wins() {
+    let gate = Gate::new("asana", json!({}), &[]).await;
+    let shut = gate.ledger.hold.write().await;
+    let secrets: Vec<String> = (0..8).map(|n| format!("{ONE}-{n}")).collect();
+    let headers: Vec<String> = secrets.iter().map(|secret| brings(secret)).collect();
+    let asking = futures_util::future::join_all(headers.iter().map(|headers| gate.post(headers, "")));
+    let open = async {
+        // poll: all of them have found no secret, and want to bring theirs.
+        while gate.ledger.waiting() < secrets.len() {
+            tokio::task::yield_now().await;
+        }
+        drop(shut);
+    };
+    let (replies, ()) = tokio::join!(asking, open);
+    let (won, lost): (Vec<_>, Vec<_>) = replies.iter().partition(|reply| reply.status == 200);
+    let [won] = won.as_slice() else { panic!("{won:?}") };
+    assert_eq!(won.header("x-hook-secret"), gate.held().as_deref());
+    for reply in lost {
+        assert_eq!((reply.status, reply.code().as_str(), reply.header("x-hook-secret")), (401, "secret_held", None));
+        assert!(!String::from_utf8_lossy(&reply.body).contains(ONE), "{reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_source_with_secrets_adopts_none() {
+    for (scheme, secret) in [("asana", ONE), ("github", "a-secret-for-github")] {
+        let gate = Gate::new(scheme, json!({}), &[secret]).await;
+        let reply = gate.post(&brings(OTHER), "").await;
+        let code = if scheme == "asana" { "secret_held" } else { "missing_header" };
+        assert_eq!((reply.status, reply.code().as_str(), reply.header("x-hook-secret")), (401, code, None));
+        assert!(gate.held().is_none());
+    }
 }

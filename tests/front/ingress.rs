@@ -579,7 +579,7 @@ async fn what_is_refused_is_noted_by_kind_and_size() {
     let body = first.body.unwrap();
     // printf hidden-body | sha256sum | cut -c1-16
     assert_eq!((body.bytes, hex::encode(body.digest).as_str()), (11, "f21222acd4af52e3"));
-    let [too_large, reused, theirs] = &rejected[9..] else { panic!("{}", rejected.len()) };
+    let [too_large, reused, theirs] = &rejected[RefusalCode::ALL.len()..] else { panic!("{}", rejected.len()) };
     assert_eq!((too_large.step, too_large.body), (None, None));
     assert_eq!((reused.step, reused.body.unwrap().bytes), (None, 1));
     assert_eq!((theirs.tenant, theirs.body.unwrap().bytes), (TenantKey(2), 0));

@@ -3,12 +3,13 @@
 use crate::fake_ledger::{FakeLedger, Fixed};
 use crate::ingress::name;
 use crate::peer::{Reply, ask};
-use hookgate::admin::{Admin, Endpoint, Estate, Serving, Settings, Shown, State, Tenant};
+use hookgate::admin::{Admin, Endpoint, Estate, Serving, Settings, Shown, Source, State, Tenant};
 use hookgate::clock::{Clock, Timestamp};
 use hookgate::delivery::{AttemptId, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Mint, Route};
 use hookgate::http::{Limits, serve};
 use hookgate::ledger::{
-    AttemptRow, DeliveryDetail, DeliveryRow, EndpointCaps, EndpointKey, EndpointState, Gauges, Slots, TenantKey,
+    AttemptRow, DeliveryDetail, DeliveryRow, EndpointCaps, EndpointKey, EndpointState, Gauges, Slots, SourceKey,
+    TenantKey,
 };
 use hookgate::secret::Secret;
 use hookgate::telemetry::Metrics;
@@ -71,7 +72,11 @@ fn estate() -> Estate {
     };
     let acme = Tenant {
         key: TenantKey(1),
-        sources: [(name("github"), shown(&github)), (name("partner"), shown(&json!({ "scheme": "custom" })))].into(),
+        sources: [
+            (name("github"), Source { key: SourceKey(1), adopts: false, shown: shown(&github) }),
+            (name("partner"), Source { key: SourceKey(2), adopts: true, shown: shown(&json!({ "scheme": "custom" })) }),
+        ]
+        .into(),
         endpoints: [
             (name("billing"), endpoint(1, Route { sources: None, event_types: paid }, &billing)),
             (name("only-github"), {

@@ -14,6 +14,7 @@ mod receiver;
 #[path = "../support/waiting.rs"]
 mod waiting;
 
+mod adoption;
 mod dead_letters;
 mod endpoints;
 mod fairness;

@@ -132,7 +132,8 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
     drop(bench);
     let raw = rusqlite::Connection::open(&path).unwrap();
     raw.execute_batch(
-        "DROP INDEX delivery_age; DROP TABLE redrive; DROP TABLE IF EXISTS rejection; PRAGMA user_version = 1",
+        "DROP INDEX delivery_age; DROP TABLE redrive; DROP TABLE IF EXISTS rejection; \
+         ALTER TABLE source DROP COLUMN adopted_at; ALTER TABLE source DROP COLUMN secret; PRAGMA user_version = 1",
     )
     .unwrap();
     drop(raw);

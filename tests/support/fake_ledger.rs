@@ -5,9 +5,10 @@ use hookgate::clock::Timestamp;
 use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, EventId, Mint, Name, PluginVersionId};
 use hookgate::entropy::Entropy;
 use hookgate::ledger::*;
+use hookgate::secret::Secret;
 use hookgate::verify::Event;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Chance that always falls alike, so that answers can be compared with golden ones.
 pub struct Fixed;
@@ -38,7 +39,7 @@ pub struct FakeLedger {
     dedup: Mutex<HashMap<[u8; 16], First>>,
     /// What the next verbs answer instead.
     pub fault: Mutex<Option<LedgerError>>,
-    /// While this is held, `accept` waits.
+    /// While this is held, `accept` and `adopt` wait.
     pub hold: tokio::sync::RwLock<()>,
     waiting: std::sync::atomic::AtomicUsize,
     pub rows: Mutex<Vec<(TenantKey, DeliveryDetail)>>,
@@ -50,12 +51,20 @@ pub struct FakeLedger {
     pub erased: Mutex<bool>,
     pub gauges: Mutex<Gauges>,
     pub rejected: Mutex<Vec<Rejected>>,
+    pub held: Mutex<HashMap<SourceKey, Arc<AdoptedSecret>>>,
 }
 
 impl FakeLedger {
-    /// How many `accept`s wait for `hold`.
+    /// How many wait for `hold`.
     pub fn waiting(&self) -> usize {
         self.waiting.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    async fn open(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
+        self.waiting.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let open = self.hold.read().await;
+        self.waiting.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+        open
     }
 
     fn check(&self) -> Result<(), LedgerError> {
@@ -82,9 +91,7 @@ impl Queue for FakeLedger {
     }
 
     async fn accept(&self, accept: Accept) -> Result<Accepted, LedgerError> {
-        self.waiting.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        let _open = self.hold.read().await;
-        self.waiting.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+        let _open = self.open().await;
         self.check()?;
         let event = accept.event.into_inner();
         let id = EventId::from(self.mint.mint(accept.now, &Fixed));
@@ -111,7 +118,7 @@ impl Queue for FakeLedger {
         Ok(Claims::default())
     }
 
-    async fn settle(&self, _: std::sync::Arc<Settlement>) -> Result<Settled, LedgerError> {
+    async fn settle(&self, _: Arc<Settlement>) -> Result<Settled, LedgerError> {
         Ok(Settled::LeaseLost)
     }
 
@@ -275,6 +282,32 @@ impl Rejections for FakeLedger {
             body_digest: r.body.map(|body| hex::encode(body.digest)),
         };
         Ok(Page { items: rejected.iter().filter(|r| r.tenant == tenant).map(row).collect(), next: None })
+    }
+}
+
+#[async_trait]
+impl Adoptions for FakeLedger {
+    fn adopted(&self, source: SourceKey) -> Option<Arc<AdoptedSecret>> {
+        self.held.lock().unwrap().get(&source).cloned()
+    }
+
+    async fn adopt(
+        &self,
+        _: TenantKey,
+        source: SourceKey,
+        secret: Secret,
+        at: Timestamp,
+    ) -> Result<Adopted, LedgerError> {
+        let _open = self.open().await;
+        self.check()?;
+        let mut held = self.held.lock().unwrap();
+        let kept = held.entry(source).or_insert_with(|| Arc::new(AdoptedSecret { secret: secret.clone(), at }));
+        Ok(if kept.secret.matches(secret.expose()) { Adopted::Held } else { Adopted::Other })
+    }
+
+    async fn forget(&self, _: TenantKey, source: SourceKey) -> Result<bool, LedgerError> {
+        self.check()?;
+        Ok(self.held.lock().unwrap().remove(&source).is_some())
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) enum Place<'a> {
     /// A delivery, and the token of the lease under which the attempt was made.
     AttemptDetail(&'a [u8; 16], u64),
     EndpointSecret(u32),
+    SourceSecret(u32),
 }
 
 impl Place<'_> {
@@ -50,6 +51,7 @@ impl Place<'_> {
                 (b"\0attempt\0detail\0", row)
             }
             Place::EndpointSecret(id) => (b"\0endpoint\0secret\0", SmallVec::from_slice(&id.to_be_bytes())),
+            Place::SourceSecret(id) => (b"\0source\0secret\0", SmallVec::from_slice(&id.to_be_bytes())),
         };
         out.extend_from_slice(words);
         out.extend_from_slice(&row);

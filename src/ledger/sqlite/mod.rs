@@ -7,6 +7,7 @@
 //! the background. Sealing and opening of content happen on the callers' and readers' threads, never on the writer's.
 
 mod accept;
+mod adoptions;
 mod anchor;
 mod checkpoint;
 mod claim;
@@ -143,6 +144,7 @@ pub fn open(
     let (births, born) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared::new(settings, files, keyring, entropy, clock, slots, wakes, births));
     declare::load_keys(&connection, &shared)?;
+    adoptions::load(&connection, &shared)?;
     let endpoints = declare::load_endpoints(&connection)?;
     for (key, endpoint) in &endpoints {
         shared.announce(*key, &endpoint.status);

@@ -1,6 +1,7 @@
 //! What the threads of one open ledger share.
 
 use super::Settings;
+use super::adoptions::Held;
 use super::checkpoint::Gate;
 use super::files::Files;
 use super::keyring::Keyring;
@@ -26,6 +27,7 @@ pub(super) struct Shared {
     pub gate: Gate,
     pub queue: QueueLoad,
     pub gauges: GaugeCells,
+    pub held: Held,
     /// Paused endpoints, and until when; `MAX`: until somebody resumes them.
     paused: Mutex<HashMap<EndpointKey, Timestamp>>,
     stop: watch::Sender<Option<String>>,
@@ -59,6 +61,7 @@ impl Shared {
             gate: Gate::default(),
             queue: QueueLoad::default(),
             gauges: GaugeCells::default(),
+            held: Held::default(),
             paused: Mutex::default(),
             stop: watch::Sender::new(None),
             closed: Arc::default(),

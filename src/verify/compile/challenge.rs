@@ -78,6 +78,9 @@ impl Compiler {
             if signed {
                 self.problem(&field("check"), "has no effect, the signature says more: write `signed = false`");
             }
+            if check.adopt && method != Some(Method::POST) {
+                self.problem(&field("check.adopt"), "takes a secret from a POST alone: leave `method` out");
+            }
             self.check(&field("check"), check, secrets, reserved)
         });
         let check = match check {
@@ -101,6 +104,12 @@ impl Compiler {
         if spec.key.as_ref().is_some_and(String::is_empty) {
             self.problem(&format!("{field}.key"), "is empty: write how the secrets for it begin, such as `verify:`");
         }
+        if spec.adopt && spec.key.is_some() {
+            self.problem(
+                &format!("{field}.adopt"),
+                "takes the secret that verifies, and none beside it: leave `key` out",
+            );
+        }
         let for_this = |secret: &Secret| {
             let text = secret.expose();
             match &spec.key {
@@ -111,7 +120,7 @@ impl Compiler {
         let texts = secrets.iter().filter_map(for_this).map(zeroize::Zeroizing::new);
         // An empty one is a mistake, never a check that everybody passes.
         let digests = texts.filter(|text| !text.is_empty()).map(|text| sha2::Sha256::digest(&*text).into()).collect();
-        at.map(|at| Check { at, digests })
+        at.map(|at| Check { at, digests, adopts: spec.adopt })
     }
 
     fn answer(&mut self, field: &str, text: &str, algorithm: Option<Algorithm>) -> Option<Vec<Piece>> {

@@ -21,7 +21,7 @@ fn answered(source: &Source, asked: &Asked) -> Option<ChallengeAnswer> {
             assert!(steps.iter().all(|step| step.ok), "{steps:?}");
             Some(answer)
         }
-        Ok(Admission::Event(_) | Admission::Confirm(_)) => {
+        Ok(Admission::Event(_) | Admission::Confirm(_) | Admission::Adopt { .. }) => {
             assert_eq!(asked.method, Method::POST, "only what is posted may be an event");
             None
         }
@@ -263,13 +263,20 @@ fn xero_is_answered_without_a_body() {
 }
 
 #[test]
-fn asana_is_confirmed_only_the_secret_that_is_configured() {
-    let asana = of("asana");
-    let answer = answered(&asana, &ask("POST", "", &[("x-hook-secret", "hookgate-test-secret")], "")).unwrap();
-    assert_eq!(answer.headers, [("x-hook-secret".parse().unwrap(), "hookgate-test-secret".parse().unwrap())]);
-    is_none(&asana, &ask("POST", "", &[("x-hook-secret", "one-of-somebody-else")], ""));
-    is_none(&asana, &ask("POST", "", &[], ""));
-    event(&asana, &signed(&asana, "", NOW, br#"{"events":[]}"#).with("x-hook-secret", b"hookgate-test-secret"));
+fn asana_is_confirmed_only_the_secret_that_is_held() {
+    let waiting = compile(&builtin("asana"), Vec::new());
+    for asana in [of("asana"), waiting.holding(&text_secret()).unwrap()] {
+        let answer = answered(&asana, &ask("POST", "", &[("x-hook-secret", "hookgate-test-secret")], "")).unwrap();
+        assert_eq!(answer.headers, [("x-hook-secret".parse().unwrap(), "hookgate-test-secret".parse().unwrap())]);
+        let other = ask("POST", "", &[("x-hook-secret", "one-of-somebody-else")], "");
+        is_none(&asana, &other);
+        let refused = asana.admit(other.post.request()).unwrap_err();
+        assert_eq!((refused.code, refused.step), (RefusalCode::SecretHeld, CheckStep::Match));
+        assert_eq!(refusal(&asana, &ask("POST", "", &[], "").post), RefusalCode::MissingHeader);
+        assert!(asana.holding(&text_secret()).is_none(), "it has one");
+        let both = signed(&asana, "", NOW, br#"{"events":[]}"#).with("x-hook-secret", b"hookgate-test-secret");
+        assert!(event(&asana, &both).headers.is_empty(), "a secret is no header of the event");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The room as a whole: sources compiled from what a tenant writes, requests signed and admitted.
 
 mod admission;
+mod adoption;
 mod catalogue;
 mod code;
 mod dedup;
