@@ -228,7 +228,7 @@ impl Shipping {
         for row in history.versions.into_iter().filter(|row| row.state == VersionState::Compiling) {
             let Ok(place) = Arc::clone(&self.uploads).acquire_owned().await else { return };
             let loaded = self.load(&ware.declared.tenant, row.digest).await;
-            if let Err(error) = self.judge(&ware, row.id, loaded.map(drop_and_tell), place).await {
+            if let Err(error) = self.judge(&ware, row.id, loaded.map(|plugin| found(&plugin)), place).await {
                 tracing::warn!(version = %row.id, %error, "a version that was being compiled is left until the next start");
             }
         }
@@ -266,7 +266,7 @@ impl Shipping {
         let TakeIn { wasm, looked, place, by, activate } = how;
         let row = if row.state == VersionState::Compiling {
             let loaded = match looked {
-                Ok(()) => self.host.load(&ware.declared.tenant, &wasm).await.map(drop_and_tell),
+                Ok(()) => self.host.load(&ware.declared.tenant, &wasm).await.map(|plugin| found(&plugin)),
                 Err(rejected) => Err(rejected),
             };
             drop(wasm);
@@ -391,7 +391,7 @@ struct TakeIn {
     activate: bool,
 }
 
-fn drop_and_tell(plugin: Plugin) -> Findings {
+fn found(plugin: &Plugin) -> Findings {
     let Exports { transform, classify } = plugin.exports();
     Findings { transform, classify, warnings: plugin.warnings().to_vec() }
 }

@@ -75,7 +75,7 @@ const NOTES: [(&str, &str); 6] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 44] = [
+const EXAMPLES: [(&str, &str); 49] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -119,6 +119,11 @@ const EXAMPLES: [(&str, &str); 44] = [
         "hookgate listen",
         "hookgate listen --port 9000 --secret env:BILLING_SIGNING --status 503,503,200 --retry-after 3",
     ),
+    ("hookgate plugin list", "hookgate plugin list"),
+    ("hookgate plugin get", "hookgate plugin get billing-rules"),
+    ("hookgate plugin upload", "hookgate plugin upload billing-rules billing-rules.wasm --activate"),
+    ("hookgate plugin activate", "hookgate plugin activate acme/billing-rules plg_01a22c30c0f870008114eb4fe6826dad"),
+    ("hookgate plugin rollback", "hookgate plugin rollback billing-rules"),
     (
         "hookgate send",
         "hookgate send http://127.0.0.1:8080/in/acme/github --source acme/github --type push --body push.json",

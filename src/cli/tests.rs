@@ -1,5 +1,7 @@
 //! The command line from outside: golden help, exit codes, and every client command against a small server.
 
+mod plugins;
+
 use super::*;
 use crate::clock::Timestamp;
 use crate::config::Env;

@@ -297,7 +297,8 @@ mod tests {
 
     #[test]
     fn back_is_a_pile_and_not_a_swing() {
-        let cases: [(&[(Change, u8)], &[u8], Option<u8>); 10] = [
+        type Case = (&'static [(Change, u8)], &'static [u8], Option<u8>);
+        let cases: [Case; 10] = [
             (&[], &[], None),
             (&[(Activate, 1)], &[], None),
             (&[(Activate, 1), (Activate, 2)], &[], Some(1)),

@@ -52,9 +52,9 @@ pub struct Yard {
 }
 
 impl Yard {
-    fn note(&self, asked: String) -> Result<Shipped, Refusal> {
+    fn note(&self, asked: String) -> Result<Shipped, Box<Refusal>> {
         self.asked.lock().unwrap().push(asked);
-        self.answer.lock().unwrap().clone().unwrap_or(Err(Refusal::NotFound))
+        self.answer.lock().unwrap().clone().unwrap_or(Err(Refusal::NotFound)).map_err(Box::new)
     }
 }
 
@@ -63,6 +63,7 @@ impl Shipyard for Yard {
     async fn upload(&self, s: Shipment) -> Result<Shipped, Refusal> {
         let bytes = String::from_utf8_lossy(&s.wasm).into_owned();
         self.note(format!("upload {}/{} {bytes} by {} {} {}", s.tenant, s.plugin, s.by, s.activate, s.wait))
+            .map_err(|refusal| *refusal)
     }
 
     async fn activate(
@@ -72,11 +73,13 @@ impl Shipyard for Yard {
         version: PluginVersionId,
         by: &str,
     ) -> Result<VersionRow, Refusal> {
-        self.note(format!("activate {tenant}/{plugin} {version} by {by}")).map(|shipped| shipped.row)
+        self.note(format!("activate {tenant}/{plugin} {version} by {by}"))
+            .map(|shipped| shipped.row)
+            .map_err(|refusal| *refusal)
     }
 
     async fn roll_back(&self, tenant: &Name, plugin: &Name, by: &str) -> Result<VersionRow, Refusal> {
-        self.note(format!("rollback {tenant}/{plugin} by {by}")).map(|shipped| shipped.row)
+        self.note(format!("rollback {tenant}/{plugin} by {by}")).map(|shipped| shipped.row).map_err(|refusal| *refusal)
     }
 }
 
@@ -116,7 +119,7 @@ fn estate() -> Estate {
     let endpoint = |key, route, fields: &Value| Endpoint {
         key: EndpointKey(key),
         route,
-        plugin: (key == 1).then(|| name("rules")),
+        plugin: Some(name(if key == 1 { "rules" } else { "filed" })),
         generated_secret: None,
         shown: shown(fields),
     };
