@@ -260,7 +260,7 @@ fn refused(refusal: Refusal) -> Problem {
         Refusal::NothingBefore => conflict("nothing_before", "no version that was in use before is ready"),
         Refusal::TooMany => conflict(
             "too_many_versions",
-            "the plugin has as many versions as are kept: declare one of another name for further ones",
+            "the plugin has as many versions as are kept, and all of them are being compiled: try again in a while",
         )
         .with("limit", crate::ledger::VERSIONS_MAX),
         Refusal::Busy => Problem::new(

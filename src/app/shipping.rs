@@ -351,6 +351,7 @@ impl Shipping {
             let Some((version, faults)) = ware.worn_out() else { continue };
             let Declared { key, tenant, name } = &ware.declared;
             let history = self.history(&ware).await?;
+            // Loaded before the ledger says so, and again at no cost by what it says then.
             let fallback = match history.before() {
                 Some(row) => match self.load(tenant, row.digest).await {
                     Ok(plugin) => Some((row.id, plugin)),
@@ -371,11 +372,9 @@ impl Shipping {
             self.ledger.disable_version(disable, self.clock.now()).await?;
             let now_in_use = fallback.as_ref().map_or_else(|| "none".to_owned(), |(id, _)| id.to_string());
             tracing::error!(%tenant, plugin = %name, %version, now_in_use, "a version was disabled by its faults");
-            let in_use = match fallback {
-                Some((id, plugin)) => Use::Version(id, Arc::new(plugin)),
-                None => self.by(&ware, &self.history(&ware).await?).await,
-            };
-            ware.put(in_use);
+            let history = self.history(&ware).await?;
+            ware.put(self.by(&ware, &history).await);
+            drop(fallback);
             self.settle_pauses(&ware).await?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::delivery::{Name, PluginVersionId};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-/// Versions kept of one plugin.
+/// Versions kept of one plugin: for further ones the oldest uploads go that were not in use lately.
 pub const VERSIONS_MAX: usize = 200;
 /// Of those, refused uploads: the newest.
 pub const REJECTED_MAX: usize = 20;
@@ -79,7 +79,7 @@ pub enum Uploaded {
     Compile(VersionRow),
     /// Known, and ready or being compiled.
     Known(VersionRow),
-    /// The plugin has [`VERSIONS_MAX`] versions.
+    /// The plugin has [`VERSIONS_MAX`] versions, and none of them can go.
     TooMany,
 }
 

@@ -1,6 +1,6 @@
 //! Plugins that the API manages, end to end: uploaded, put into use, exchanged, taken back, and worn out.
 
-use super::guests::{Request, Says, classify_says, classify_with, component, module, transform_sends, transform_with};
+use super::guests::{Request, classify_with, component, module, transform_answer, transform_sends, transform_with};
 use super::process::Answer;
 use super::{Gateway, Receiver, endpoint, until};
 use serde_json::{Value, json};
@@ -13,6 +13,22 @@ fn config(receiver: &Receiver, more: &str) -> String {
 
 fn sends(body: &str) -> Vec<u8> {
     transform_sends(&Request { body, ..Request::default() })
+}
+
+/// What `sends` makes, beside a function that takes the compiler seconds: nested loops over many locals.
+fn slow(body: &str) -> Vec<u8> {
+    let deep = 450;
+    let mut code = format!("(local {})", "i64 ".repeat(deep));
+    for n in 0..deep {
+        code += &format!("(loop (local.set {n} (local.get {}))", (n * 7 + 1) % deep);
+    }
+    for n in 0..deep {
+        code += &format!("(br_if 0 (i64.eqz (local.get {}))))", (n * 13) % deep);
+    }
+    transform_with(
+        &format!("(func {code}){}", transform_answer(&Request { body, ..Request::default() })),
+        "i32.const 16",
+    )
 }
 
 async fn upload(gateway: &Gateway, query: &str, wasm: Vec<u8>) -> Answer {
@@ -227,21 +243,70 @@ async fn what_is_no_plugin_is_refused_with_its_rule() {
 }
 
 #[tokio::test]
-async fn an_upload_that_a_kill_cut_short_is_compiled_by_the_next_process() {
+async fn deliveries_go_on_while_a_version_is_compiled_and_a_kill_only_begins_it_anew() {
     let receiver = Receiver::kind().await;
     let mut gateway = Gateway::start(&config(&receiver, "")).await;
-    let answer = upload(&gateway, "?wait=false", classify_says(&Says::Delivered { reference: Some("SM-1") })).await;
+    let one = shipped(&gateway, "?activate=true", sends("one")).await;
+    let answer = upload(&gateway, "?wait=false&activate=true", slow("two")).await;
+    let two = answer.json()["id"].clone();
     assert_eq!((answer.status, &answer.json()["state"]), (202, &"compiling".into()), "{}", answer.text);
+    for n in 1..=5 {
+        publish(&gateway).await;
+        assert_eq!(last_attempt(&gateway, n).await["plugin_version"], one.as_str());
+    }
+    assert_eq!(gateway.get("plugins/rules").await["versions"][0]["state"], "compiling", "all of that took less time");
+    let early = gateway.post("plugins/rules/activate", &json!({ "version": two })).await;
+    assert_eq!((early.status, early.code()), (409, "not_ready".into()));
     gateway.kill();
     gateway.boot().await;
+    publish(&gateway).await;
+    assert_eq!(last_attempt(&gateway, 6).await["plugin_version"], one.as_str());
     let ready = until("the version is ready", || async {
         let version = gateway.get("plugins/rules").await["versions"][0].clone();
-        (version["state"] == "ready").then_some(version)
+        (version["state"] != "compiling").then_some(version)
     })
     .await;
-    assert_eq!((&ready["id"], &ready["exports"]), (&answer.json()["id"], &json!(["classify"])));
-    activate(&gateway, ready["id"].as_str().unwrap()).await;
+    assert_eq!((&ready["id"], &ready["state"], &ready["exports"]), (&two, &"ready".into(), &json!(["transform"])));
+    activate(&gateway, two.as_str().unwrap()).await;
     publish(&gateway).await;
-    let delivered = gateway.until_deliveries("state=delivered", 1).await.remove(0);
-    assert_eq!(delivered["reference"], "SM-1");
+    assert_eq!(last_attempt(&gateway, 7).await["plugin_version"], two);
+    assert_eq!(&receiver.journal()[6].body[..], b"two");
+}
+
+#[tokio::test]
+async fn the_command_line_ships_a_plugin() {
+    let receiver = Receiver::kind().await;
+    let gateway = Gateway::start(&config(&receiver, "")).await;
+    for (file, wasm) in [("one.wasm", sends("one")), ("two.wasm", sends("two")), ("bad.wasm", b"garbage".to_vec())] {
+        std::fs::write(gateway.dir.path().join(file), wasm).unwrap();
+    }
+    let run = |args: &[&str]| {
+        let output = gateway.command(args).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let checked = run(&["check", gateway.config().to_str().unwrap()]);
+    assert!(checked.0 == 0 && checked.1.contains("hookgate plugin upload acme/rules FILE"), "{checked:?}");
+    let (exit, one, _) = run(&["plugin", "upload", "acme/rules", "one.wasm", "--quiet"]);
+    let one = one.trim();
+    assert!(exit == 0 && one.starts_with("plg_"), "{one}");
+    assert_eq!(run(&["plugin", "activate", "rules", one]), (0, format!("rules  {one}\n"), String::new()));
+    let (exit, two, _) = run(&["plugin", "push", "rules", "two.wasm", "--activate", "--json"]);
+    let two: Value = serde_json::from_str(&two).unwrap();
+    assert_eq!((exit, &two["active"], &two["state"]), (0, &true.into(), &"ready".into()));
+    publish(&gateway).await;
+    assert_eq!(last_attempt(&gateway, 1).await["plugin_version"], two["id"]);
+    assert_eq!(run(&["plugin", "rollback", "rules"]), (0, format!("rules  {one}\n"), String::new()));
+    assert_eq!(run(&["plugin", "rollback", "rules"]).0, 6);
+    let refused = run(&["plugin", "upload", "rules", "bad.wasm"]);
+    assert!(
+        refused.0 == 2 && refused.2.contains("plugin_rejected") && refused.2.contains("help: build it"),
+        "{refused:?}"
+    );
+    assert_eq!(run(&["plugin", "upload", "nothing", "one.wasm"]).0, 5);
+    let (_, shown, _) = run(&["plugin", "get", "rules"]);
+    for told in [one, "rejected", "format: not WebAssembly", "in use; transform", "rollback", "operator"] {
+        assert!(shown.contains(told), "{told}: {shown}");
+    }
+    assert!(run(&["plugin", "list"]).1.contains(one));
 }

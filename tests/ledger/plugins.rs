@@ -115,10 +115,29 @@ async fn versions_of_one_plugin_are_bounded() {
     for n in 0..u32::try_from(VERSIONS_MAX).unwrap() {
         compiling(&bench, n).await;
     }
-    assert!(matches!(upload(&bench, "acme", 9_999).await, Uploaded::TooMany));
+    assert!(matches!(upload(&bench, "acme", 9_999).await, Uploaded::TooMany), "none of them can go");
     assert!(matches!(upload(&bench, "acme", 3).await, Uploaded::Known(_)), "what is there is not counted again");
     assert!(matches!(upload(&bench, "globex", 9_999).await, Uploaded::Compile(_)), "another's are another's");
     assert_eq!(bench.ledger.needed_contents().await.unwrap().len(), VERSIONS_MAX + 1);
+}
+
+#[tokio::test]
+async fn the_oldest_that_were_not_in_use_lately_make_room() {
+    let bench = Bench::new().await;
+    let used = [ready(&bench, 0).await, ready(&bench, 1).await];
+    for version in used {
+        activate(&bench, version, Change::Activate).await;
+    }
+    for n in 2..u32::try_from(VERSIONS_MAX).unwrap() {
+        bench.clock.advance(Duration::from_millis(1));
+        ready(&bench, n).await;
+    }
+    ready(&bench, 9_999).await;
+    let found = history(&bench).await;
+    assert_eq!(found.versions.len(), VERSIONS_MAX);
+    let there = |n: u32| found.versions.iter().any(|row| row.digest == digest(n));
+    assert!(there(0) && there(1) && !there(2) && there(3) && there(9_999));
+    assert_eq!(found.before().map(|row| row.id), Some(used[0]));
 }
 
 #[tokio::test]

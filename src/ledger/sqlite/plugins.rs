@@ -14,6 +14,9 @@ use crate::ledger::{
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
+/// Versions that were in use this many changes ago or less are there to go back to.
+const IN_USE_KEPT: usize = 20;
+
 const COLUMNS: &str = "id, digest, created_at, state, why, findings, bytes, uploaded_at, uploaded_by";
 
 fn damaged() -> Fault {
@@ -145,6 +148,19 @@ impl Verb for NameVersion {
     }
 }
 
+/// Makes room for a version: the oldest upload goes that was not in use lately. `false`: there is none.
+fn drop_oldest(connection: &Connection, tenant: TenantKey, plugin: &Name) -> Result<bool, Fault> {
+    let gone = connection
+        .prepare_cached(
+            "DELETE FROM plugin_version WHERE id = (SELECT id FROM plugin_version \
+             WHERE tenant = ?1 AND plugin = ?2 AND state <> 0 AND id NOT IN (SELECT version FROM plugin_activation \
+             WHERE tenant = ?1 AND plugin = ?2 AND version IS NOT NULL ORDER BY id DESC LIMIT ?3) \
+             ORDER BY uploaded_at, id LIMIT 1)",
+        )?
+        .execute((tenant.0, plugin.as_str(), int(IN_USE_KEPT as u64)))?;
+    Ok(gone > 0)
+}
+
 struct TakeUpload {
     upload: Upload,
     now: Timestamp,
@@ -168,7 +184,7 @@ impl Verb for TakeUpload {
                     .connection
                     .prepare_cached("SELECT count(*) FROM plugin_version WHERE tenant = ? AND plugin = ?")?
                     .query_row((tenant.0, plugin.as_str()), |row| row.get(0))?;
-                if kept >= int(VERSIONS_MAX as u64) {
+                if kept >= int(VERSIONS_MAX as u64) && !drop_oldest(w.connection, *tenant, plugin)? {
                     return Ok(Uploaded::TooMany);
                 }
                 let id = PluginVersionId::from(w.shared.mint.mint(self.now, &*w.shared.entropy));
