@@ -127,8 +127,8 @@ impl At<'_> {
             Some(version) => history.version(version),
             None => history.active(),
         };
-        let uses = |endpoint: &&Name| self.tenant.endpoints[*endpoint].plugin.as_ref() == Some(name);
-        let endpoints: Vec<&Name> = self.tenant.endpoints.keys().filter(uses).collect();
+        let users = self.tenant.endpoints.iter().filter(|(_, endpoint)| endpoint.plugin.as_ref() == Some(name));
+        let endpoints: Vec<&Name> = users.map(|(name, _)| name).collect();
         json!({
             "name": name,
             "managed_by": if plugin.by_file.is_some() { "file" } else { "api" },

@@ -127,9 +127,15 @@ impl Shipping {
         })
     }
 
-    /// The plugin as it is already, or made ready by what the ledger says: nothing that is in use changes yet.
+    /// The plugin as it is already, or made ready by what the ledger says: no version that is in use changes.
     pub(super) async fn prepare(&self, declared: Declared) -> Result<Arc<Ware>, LedgerError> {
         if let Some(known) = self.find(&declared.tenant, &declared.name).filter(|w| w.declared.key == declared.key) {
+            // What could not be loaded before may be by now.
+            let _turn = self.turn.lock().await;
+            if known.stands().loaded.is_none() {
+                let history = self.history(&known).await?;
+                known.put(self.by(&known, &history).await);
+            }
             return Ok(known);
         }
         let ware = Ware::new(declared);

@@ -17,7 +17,7 @@ fn sends(body: &str) -> Vec<u8> {
 
 /// What `sends` makes, beside a function that takes the compiler seconds: nested loops over many locals.
 fn slow(body: &str) -> Vec<u8> {
-    let deep = 450;
+    let deep = if cfg!(debug_assertions) { 350 } else { 1_200 };
     let mut code = format!("(local {})", "i64 ".repeat(deep));
     for n in 0..deep {
         code += &format!("(loop (local.set {n} (local.get {}))", (n * 7 + 1) % deep);
