@@ -5,7 +5,7 @@
 //! nothing that the request did not bring, and what it echoes is short and never a page.
 
 use super::check::Alternative;
-use super::key::{Candidate, Key};
+use super::key::{Candidate, Key, Message};
 use super::locator::{Facts, Locator};
 use super::source::ChallengeAnswer;
 use super::template::{Function, Piece};
@@ -114,8 +114,8 @@ impl Challenge {
                 None => out.extend_from_slice(text.as_bytes()),
                 Some(function) => {
                     // Without a signature this is done for anybody, but for nothing that could be an event.
-                    let code =
-                        (self.signed || is_token(text.as_bytes())).then(|| key?.code(&[text.as_bytes()][..]))??;
+                    let code = (self.signed || is_token(&[text.as_bytes()][..]))
+                        .then(|| key?.code(&[text.as_bytes()][..]))??;
                     out.extend_from_slice(coded(function, &code)?.as_bytes());
                 }
             }
@@ -133,16 +133,14 @@ fn coded(function: Function, code: &Candidate) -> Option<String> {
 }
 
 /// The form of a token: no event looks so.
-pub(super) fn is_token<'a>(text: impl IntoIterator<Item = &'a u8>) -> bool {
-    let mut length = 0;
-    for byte in text {
-        length += 1;
-        let fits = byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_' | b'.');
-        if !fits || length > TOKEN_BYTES_MAX {
-            return false;
-        }
-    }
-    length > 0
+pub(super) fn is_token(text: &(impl Message + ?Sized)) -> bool {
+    let (mut length, mut fits) = (0, true);
+    let fit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_' | b'.');
+    text.each(|piece| {
+        length += piece.len();
+        fits = fits && length <= TOKEN_BYTES_MAX && piece.iter().all(fit);
+    });
+    fits && length > 0
 }
 
 impl Alternative {
