@@ -18,7 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[Param {
         name: "topic_arns",
         kind: ParamKind::List,
-        example: "[\"arn:aws:sns:us-east-1:123456789012:orders\"]",
+        example: "arn:aws:sns:us-east-1:123456789012:orders",
     }],
     publishes_keys: true,
     headers: &[],

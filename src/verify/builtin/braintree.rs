@@ -23,7 +23,7 @@ const PAYLOAD: &str = "bt_payload";
 const CHALLENGE: &str = "bt_challenge";
 
 pub(super) const ENTRY: Entry = Entry {
-    params: &[Param { name: "public_key", kind: ParamKind::Text, example: "\"your_public_key\"" }],
+    params: &[Param { name: "public_key", kind: ParamKind::Text, example: "your_public_key" }],
     publishes_keys: false,
     headers: &[],
     build,

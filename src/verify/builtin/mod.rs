@@ -73,17 +73,36 @@ pub(in crate::verify) struct Entry {
     pub(in crate::verify) build: fn(&mut Make<'_>) -> Option<Box<dyn Builtin>>,
 }
 
-/// A setting of one built-in.
+/// A setting of a scheme that is code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::verify) struct Param {
-    pub(in crate::verify) name: &'static str,
-    pub(in crate::verify) kind: ParamKind,
-    /// Completes "write e.g. …" in a message.
-    pub(in crate::verify) example: &'static str,
+pub struct Param {
+    pub name: &'static str,
+    pub kind: ParamKind,
+    /// A value; of a list, its items with commas between.
+    pub example: &'static str,
+}
+
+impl Param {
+    /// Whether no source can do without it.
+    pub fn is_needed(&self) -> bool {
+        matches!(self.kind, ParamKind::Text | ParamKind::List)
+    }
+
+    /// The example as the file has it.
+    pub(in crate::verify) fn written(&self) -> String {
+        let quoted = |text: &str| format!("\"{text}\"");
+        match self.kind {
+            ParamKind::List => {
+                let items: Vec<String> = self.example.split(',').map(quoted).collect();
+                format!("[{}]", items.join(", "))
+            }
+            ParamKind::Text | ParamKind::OptionalText | ParamKind::KeysUrl => quoted(self.example),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::verify) enum ParamKind {
+pub enum ParamKind {
     Text,
     OptionalText,
     /// Where the keys are, for a source without secrets.

@@ -20,7 +20,7 @@ const ISSUED_TO: [&str; 2] = ["messageverificationcerts.paypal.com", "messagever
 const KIND: Kind = Kind::RsaSha256;
 
 pub(super) const ENTRY: Entry = Entry {
-    params: &[Param { name: "webhook_id", kind: ParamKind::Text, example: "\"8PT597110X687430LKGECATA\"" }],
+    params: &[Param { name: "webhook_id", kind: ParamKind::Text, example: "8PT597110X687430LKGECATA" }],
     publishes_keys: true,
     headers: &[SIGNATURE],
     build,

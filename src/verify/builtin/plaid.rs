@@ -22,8 +22,8 @@ const KID_BYTES_MAX: usize = 64;
 
 pub(super) const ENTRY: Entry = Entry {
     params: &[
-        Param { name: "client_id", kind: ParamKind::OptionalText, example: "\"5f3a…\"" },
-        Param { name: "environment", kind: ParamKind::OptionalText, example: "\"sandbox\"" },
+        Param { name: "client_id", kind: ParamKind::OptionalText, example: "5f3a1b2c3d4e5f6071829304" },
+        Param { name: "environment", kind: ParamKind::OptionalText, example: "sandbox" },
     ],
     publishes_keys: false,
     headers: &[TOKEN],

@@ -24,14 +24,14 @@ const INPUT: &str = "signature-input";
 const SIGNATURE: &str = "signature";
 const DIGEST: &str = "content-digest";
 /// What a source has to name for its signatures to mean something.
-const REQUIRED_EXAMPLE: &str = "[\"@method\", \"@target-uri\", \"content-digest\"]";
+const REQUIRED_EXAMPLE: &str = "@method,@target-uri,content-digest";
 
 pub(super) const ENTRY: Entry = Entry {
     params: &[
-        Param { name: "alg", kind: ParamKind::Text, example: "\"ed25519\"" },
-        Param { name: "keyid", kind: ParamKind::OptionalText, example: "\"key-1\"" },
+        Param { name: "alg", kind: ParamKind::Text, example: "ed25519" },
+        Param { name: "keyid", kind: ParamKind::OptionalText, example: "key-1" },
         Param { name: "required_components", kind: ParamKind::List, example: REQUIRED_EXAMPLE },
-        Param { name: "jwks_url", kind: ParamKind::KeysUrl, example: "\"https://partner.example/jwks\"" },
+        Param { name: "jwks_url", kind: ParamKind::KeysUrl, example: "https://partner.example/jwks" },
     ],
     publishes_keys: true,
     headers: &[SIGNATURE, INPUT],

@@ -92,18 +92,18 @@ impl Compiler {
             match (param.kind, spec.params.get(param.name)) {
                 (ParamKind::OptionalText | ParamKind::KeysUrl, None) => {}
                 (ParamKind::Text | ParamKind::List, None) => {
-                    self.problem(&field, format!("is missing: write e.g. {} = {}", param.name, param.example));
+                    self.problem(&field, format!("is missing: write e.g. {} = {}", param.name, param.written()));
                 }
                 (ParamKind::Text | ParamKind::OptionalText | ParamKind::KeysUrl, Some(Value::String(text)))
                     if fits(text) => {}
                 (ParamKind::Text | ParamKind::OptionalText | ParamKind::KeysUrl, Some(_)) => {
-                    self.problem(&field, format!("has to be a text: write e.g. {}", param.example));
+                    self.problem(&field, format!("has to be a text: write e.g. {}", param.written()));
                 }
                 (ParamKind::List, Some(Value::Array(all)))
                     if all.len() <= LIST_MAX && all.iter().all(|item| item.as_str().is_some_and(fits)) => {}
                 (ParamKind::List, Some(_)) => {
                     let rule = format!("has to be a list of at most {LIST_MAX} texts");
-                    self.problem(&field, format!("{rule}: write e.g. {}", param.example));
+                    self.problem(&field, format!("{rule}: write e.g. {}", param.written()));
                 }
             }
         }
