@@ -300,6 +300,8 @@ fn schemes_are_told_without_a_server() {
         (&["list-schemes"][..], "list-schemes"),
         (&["explain", "stripe"], "explain-stripe"),
         (&["explain", "standard-webhooks"], "explain-standard-webhooks"),
+        (&["explain", "aws-sns"], "explain-aws-sns"),
+        (&["explain", "rfc9421"], "explain-rfc9421"),
     ] {
         let ran = run(&[], &[&["source"][..], args].concat());
         assert_eq!((ran.exit, ran.err.as_str()), (Exit::Done, ""));

@@ -28,7 +28,7 @@ mod spec;
 pub mod standard;
 mod template;
 
-pub use builtin::{Param, ParamKind};
+pub use builtin::{BodyCover, Param, ParamKind};
 pub use compile::{SECRET_BYTES_GOOD, SpecProblem};
 pub use event::{Dedup, Event, Verified};
 pub use keys::{Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Stop, Unreachable, with_keys};

@@ -144,7 +144,7 @@ impl Source {
 
     /// What a provider wants to read in the answer to an event.
     pub fn receipt(&self) -> Option<&'static str> {
-        self.code.as_ref().and_then(|code| code.check.receipt())
+        self.code.as_ref().and_then(|code| code.receipt)
     }
 
     /// Numbers its secrets as they are among all of the source's.

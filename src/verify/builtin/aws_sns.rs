@@ -5,7 +5,7 @@ use super::certificate::Certificate;
 use super::public::{Kind, PublicKey};
 use super::read::{base64, malformed, mismatch};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Param, ParamKind, Proof, Reply, key_of, unknown_key, untrusted_url};
+use super::{About, BodyCover, Builtin, Entry, Param, ParamKind, Proof, Reply, key_of, unknown_key, untrusted_url};
 use crate::verify::compile::Make;
 use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
 use crate::verify::locator::{Facts, Locator};
@@ -23,6 +23,18 @@ pub(super) const ENTRY: Entry = Entry {
     publishes_keys: true,
     headers: &[],
     build,
+    about: About {
+        algorithm: "rsa-sha1 or rsa-sha256, as SignatureVersion says",
+        key: "the certificate at SigningCertURL, on sns.<region>.amazonaws.com or .com.cn, in force \
+              and issued to SNS; or one in PEM as a secret",
+        signature: &["json:/Signature"],
+        form: "base64",
+        signed: "name and value of Message, MessageId, Subject where there is one, Timestamp, TopicArn \
+                 and Type, a line each; of a confirmation SubscribeURL and Token too",
+        time: Some("json:/Timestamp in rfc3339"),
+        handshakes: &["POST with json:/Type = SubscriptionConfirmation, signed: confirmed by calling its SubscribeURL"],
+        ..About::BARE
+    },
 };
 
 struct AwsSns {

@@ -3,7 +3,7 @@
 
 use super::form::{Pair, pairs, single};
 use super::read::{malformed, told, undecodable};
-use super::{BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof};
 use crate::verify::check::SIGNATURES_MAX;
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Candidate, Encoding, Key};
@@ -27,6 +27,16 @@ pub(super) const ENTRY: Entry = Entry {
     publishes_keys: false,
     headers: &[],
     build,
+    about: About {
+        algorithm: "hmac-sha1",
+        key: "the SHA-1 of the secret, which is the private key",
+        signature: &["form:bt_signature"],
+        form: "hex, behind a public key and `|`, one or more between `&`: those of `public_key`",
+        signed: "form:bt_payload, with or without a line feed behind it",
+        event_type: &["kind in the payload"],
+        handshakes: &["GET with query:bt_challenge"],
+        ..About::BARE
+    },
 };
 
 struct Braintree {

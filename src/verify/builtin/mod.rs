@@ -35,6 +35,7 @@ use super::locator::{Facts, Locator};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::sign::{SignError, SignRequest};
 use super::source::ChallengeAnswer;
+use serde_json::Value;
 
 /// The names that stand behind `builtin:`.
 const TABLE: [(&str, Entry); 16] = [
@@ -71,7 +72,45 @@ pub(in crate::verify) struct Entry {
     /// Headers that carry signatures: not handed on with the event.
     pub(in crate::verify) headers: &'static [&'static str],
     pub(in crate::verify) build: fn(&mut Make<'_>) -> Option<Box<dyn Builtin>>,
+    pub(in crate::verify) about: About,
 }
+
+/// What the code of a scheme does, for people: as data would say it, in locators where there is one and else in words.
+pub(in crate::verify) struct About {
+    pub(in crate::verify) algorithm: &'static str,
+    pub(in crate::verify) key: &'static str,
+    pub(in crate::verify) signature: &'static [&'static str],
+    pub(in crate::verify) form: &'static str,
+    pub(in crate::verify) signed: &'static str,
+    /// What is covered depends on the source's settings.
+    pub(in crate::verify) covers_by_settings: bool,
+    /// Where the signed time stands.
+    pub(in crate::verify) time: Option<&'static str>,
+    /// Ids and types that the code reads itself.
+    pub(in crate::verify) id: &'static [&'static str],
+    pub(in crate::verify) event_type: &'static [&'static str],
+    pub(in crate::verify) handshakes: &'static [&'static str],
+    /// What the provider wants to read in the answer to an event.
+    pub(in crate::verify) receipt: Option<&'static str>,
+}
+
+impl About {
+    const BARE: About = About {
+        algorithm: "",
+        key: "",
+        signature: &[],
+        form: "",
+        signed: "",
+        covers_by_settings: false,
+        time: None,
+        id: &[],
+        event_type: &[],
+        handshakes: &[],
+        receipt: None,
+    };
+}
+
+pub(in crate::verify) const TEXT_KEY: &str = "the secret's text as it stands";
 
 /// A setting of a scheme that is code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,13 +129,13 @@ impl Param {
 
     /// The example as the file has it.
     pub(in crate::verify) fn written(&self) -> String {
-        let quoted = |text: &str| format!("\"{text}\"");
+        self.value().to_string().replace("\",\"", "\", \"")
+    }
+
+    pub(in crate::verify) fn value(&self) -> Value {
         match self.kind {
-            ParamKind::List => {
-                let items: Vec<String> = self.example.split(',').map(quoted).collect();
-                format!("[{}]", items.join(", "))
-            }
-            ParamKind::Text | ParamKind::OptionalText | ParamKind::KeysUrl => quoted(self.example),
+            ParamKind::List => self.example.split(',').collect(),
+            ParamKind::Text | ParamKind::OptionalText | ParamKind::UsualText => self.example.into(),
         }
     }
 }
@@ -105,8 +144,8 @@ impl Param {
 pub enum ParamKind {
     Text,
     OptionalText,
-    /// Where the keys are, for a source without secrets.
-    KeysUrl,
+    /// May be left out, and mostly is not.
+    UsualText,
     /// Has to be written, also when it is empty.
     List,
 }
@@ -132,16 +171,12 @@ pub(in crate::verify) trait Builtin: Send + Sync {
     fn greet(&self, _facts: &Facts<'_>) -> Option<ChallengeAnswer> {
         None
     }
-
-    /// What a provider wants to read in the answer to an event.
-    fn receipt(&self) -> Option<&'static str> {
-        None
-    }
 }
 
 /// How much of the body is signed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::verify) enum BodyCover {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BodyCover {
     /// Every byte.
     Bytes,
     /// What the provider puts in it, not how it is written.

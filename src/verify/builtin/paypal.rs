@@ -4,7 +4,7 @@ use super::certificate::Certificate;
 use super::public::{Kind, PublicKey};
 use super::read::{base64, header, mismatch};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Param, ParamKind, Proof, key_of, untrusted_url};
+use super::{About, BodyCover, Builtin, Entry, Param, ParamKind, Proof, key_of, untrusted_url};
 use crate::verify::compile::Make;
 use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
 use crate::verify::locator::{Facts, Locator};
@@ -24,6 +24,16 @@ pub(super) const ENTRY: Entry = Entry {
     publishes_keys: true,
     headers: &[SIGNATURE],
     build,
+    about: About {
+        algorithm: "rsa-sha256",
+        key: "the certificate at PAYPAL-CERT-URL, on *.paypal.com, in force, issued to PayPal and \
+              vouched for by an authority of this machine; or one in PEM as a secret",
+        signature: &["header:PAYPAL-TRANSMISSION-SIG"],
+        form: "base64",
+        signed: "id and time of the transmission, `webhook_id`, the CRC-32 of the body: with `|` between",
+        time: Some("header:PAYPAL-TRANSMISSION-TIME in rfc3339"),
+        ..About::BARE
+    },
 };
 
 struct PayPal {

@@ -4,7 +4,7 @@ use super::jws::Token;
 use super::public::{Jwk, KeySet, Kind};
 use super::read::{differs, header, malformed, mismatch, sha256_hex};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Param, ParamKind, Proof, key_of, unknown_key};
+use super::{About, BodyCover, Builtin, Entry, Param, ParamKind, Proof, key_of, unknown_key};
 use crate::secret::Secret;
 use crate::verify::compile::Make;
 use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
@@ -22,12 +22,22 @@ const KID_BYTES_MAX: usize = 64;
 
 pub(super) const ENTRY: Entry = Entry {
     params: &[
-        Param { name: "client_id", kind: ParamKind::OptionalText, example: "5f3a1b2c3d4e5f6071829304" },
+        Param { name: "client_id", kind: ParamKind::UsualText, example: "5f3a1b2c3d4e5f6071829304" },
         Param { name: "environment", kind: ParamKind::OptionalText, example: "sandbox" },
     ],
     publishes_keys: false,
     headers: &[TOKEN],
     build,
+    about: About {
+        algorithm: "ecdsa-p256-sha256",
+        key: "the one that the token names, asked for at production.plaid.com or sandbox.plaid.com \
+              with `client_id` and the secret; or of a key set as a secret",
+        signature: &["header:Plaid-Verification"],
+        form: "a token (JWT)",
+        signed: "the token, which holds a hash of the body",
+        time: Some("iat of the token in s"),
+        ..About::BARE
+    },
 };
 
 struct Plaid {

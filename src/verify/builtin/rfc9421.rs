@@ -5,7 +5,7 @@ mod structured;
 use super::public::{KeySet, Kind, PublicKey};
 use super::read::{base64, differs, header, malformed, mismatch, undecodable};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof, key_of, unknown_key};
+use super::{About, BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof, key_of, unknown_key};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
 use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
@@ -31,11 +31,23 @@ pub(super) const ENTRY: Entry = Entry {
         Param { name: "alg", kind: ParamKind::Text, example: "ed25519" },
         Param { name: "keyid", kind: ParamKind::OptionalText, example: "key-1" },
         Param { name: "required_components", kind: ParamKind::List, example: REQUIRED_EXAMPLE },
-        Param { name: "jwks_url", kind: ParamKind::KeysUrl, example: "https://partner.example/jwks" },
+        Param { name: "jwks_url", kind: ParamKind::UsualText, example: "https://partner.example/jwks" },
     ],
     publishes_keys: true,
     headers: &[SIGNATURE, INPUT],
     build,
+    about: About {
+        algorithm: "as `alg` says",
+        key: "the secret, decoded from base64, or a public key, as `alg` needs; or the one at \
+              `jwks_url` that the request names",
+        signature: &["header:Signature"],
+        form: "base64 between colons, under the label whose `keyid` is ours",
+        signed: "what header:Signature-Input lists, and no less than `required_components`; the body by \
+                 its Content-Digest",
+        covers_by_settings: true,
+        time: Some("created in header:Signature-Input in s"),
+        ..About::BARE
+    },
 };
 
 /// The algorithms of RFC 9421, with the names that key sets have for them.

@@ -4,7 +4,7 @@ use super::jws::Token;
 use super::public::{KeySet, Kind, PublicKey};
 use super::read::{header, malformed, mismatch};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Proof, key_of, unknown_key, untrusted_url};
+use super::{About, BodyCover, Builtin, Entry, Proof, key_of, unknown_key, untrusted_url};
 use crate::verify::compile::Make;
 use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
 use crate::verify::locator::{Facts, Locator, Place, url_path};
@@ -22,7 +22,22 @@ const KIND: Kind = Kind::EcdsaP521;
 const VERSION: &str = "2";
 const LISTED_MAX: usize = 64;
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: true, headers: &[TOKEN], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: true,
+    headers: &[TOKEN],
+    build,
+    about: About {
+        algorithm: "ecdsa-p521-sha512",
+        key: "the one that the token names in the key set at its `jku`, on webhooks.truelayer.com or \
+              webhooks.truelayer-sandbox.com; or a public key in PEM or a key set as a secret",
+        signature: &["header:Tl-Signature"],
+        form: "a token without its payload (JWS)",
+        signed: "method and path, the headers that the token lists, body: a line each",
+        time: Some("header:X-Tl-Webhook-Timestamp in rfc3339"),
+        ..About::BARE
+    },
+};
 
 struct TrueLayer {
     /// Empty: the keys are the provider's.

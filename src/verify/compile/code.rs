@@ -74,7 +74,7 @@ impl Compiler {
             DedupRule::Body => check.body() == BodyCover::Bytes,
             DedupRule::Never => true,
         };
-        Some((Coded { check, secrets: secrets.len(), id, event_type }, key_is_covered))
+        Some((Coded { check, secrets: secrets.len(), id, event_type, receipt: entry.about.receipt }, key_is_covered))
     }
 
     fn check_params(&mut self, spec: &SourceSpec, entry: &'static Entry) {
@@ -90,13 +90,13 @@ impl Compiler {
             let field = format!("params.{}", param.name);
             let fits = |text: &str| (1..=TEXT_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
             match (param.kind, spec.params.get(param.name)) {
-                (ParamKind::OptionalText | ParamKind::KeysUrl, None) => {}
+                (ParamKind::OptionalText | ParamKind::UsualText, None) => {}
                 (ParamKind::Text | ParamKind::List, None) => {
                     self.problem(&field, format!("is missing: write e.g. {} = {}", param.name, param.written()));
                 }
-                (ParamKind::Text | ParamKind::OptionalText | ParamKind::KeysUrl, Some(Value::String(text)))
+                (ParamKind::Text | ParamKind::OptionalText | ParamKind::UsualText, Some(Value::String(text)))
                     if fits(text) => {}
-                (ParamKind::Text | ParamKind::OptionalText | ParamKind::KeysUrl, Some(_)) => {
+                (ParamKind::Text | ParamKind::OptionalText | ParamKind::UsualText, Some(_)) => {
                     self.problem(&field, format!("has to be a text: write e.g. {}", param.written()));
                 }
                 (ParamKind::List, Some(Value::Array(all)))

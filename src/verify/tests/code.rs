@@ -363,6 +363,39 @@ fn ids_and_types_are_read_and_replays_are_known() {
     assert!(first.content.is_some() && first.content == second.content);
 }
 
+/// What is said of the code is what it does with requests of its provider.
+#[test]
+fn what_code_says_of_itself_is_so() {
+    let mut greeting = Vec::new();
+    for name in schemes::names() {
+        let scheme = schemes::builtin(name).unwrap();
+        let Some(entry) = schemes::code(&scheme) else { continue };
+        let about = &entry.about;
+        assert_eq!(about.time.is_some(), scheme.time.is_some(), "{name}");
+        let carriers = about.signature.iter().filter_map(|at| at.strip_prefix("header:"));
+        for carrier in carriers {
+            assert!(entry.headers.contains(&carrier.to_ascii_lowercase().as_str()), "{name} {carrier}");
+        }
+        let (mut ids, mut types, mut skews) = (0, 0, 0);
+        for case in valid_cases().iter().filter(|case| case.scheme == name) {
+            let (source, post, method) = set_up(case);
+            let check = &source.code.as_ref().unwrap().check;
+            let facts = locator::Facts::new(Request { method: &method, ..post.request() }, &source.pointers);
+            let proof = check.check(&facts, KeyAtHand::NotAsked).unwrap();
+            ids += usize::from(proof.id.is_some());
+            types += usize::from(proof.event_type.is_some());
+            skews += usize::from(proof.skew_seconds.is_some());
+        }
+        let told = (!about.id.is_empty(), !about.event_type.is_empty(), about.time.is_some() && name != "truelayer");
+        assert_eq!((ids > 0, types > 0, skews > 0), told, "{name}");
+        if !about.handshakes.is_empty() {
+            greeting.push(name);
+        }
+    }
+    // Each has its test: here, and with a listener around it.
+    assert_eq!(greeting, ["aws-sns", "braintree", "mandrill"]);
+}
+
 #[test]
 fn signatures_are_not_handed_on() {
     for case in valid_cases() {
