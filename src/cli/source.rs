@@ -225,7 +225,11 @@ fn lines(scheme: &Description) -> Vec<String> {
     }
     tell("dedup", &scheme.dedup);
     scheme.handshakes.iter().for_each(|handshake| tell("handshake", handshake));
-    tell("answer", &scheme.receipt.map(|receipt| format!("`{receipt}`, to every event")).unwrap_or_default());
+    match scheme.receipt {
+        None => {}
+        Some("") => tell("answers", "without a body, whatever they say"),
+        Some(receipt) => tell("answers", &format!("`{receipt}`, to every event")),
+    }
     scheme.links.iter().for_each(|link| tell("see", link));
     let told: Vec<&String> = scheme.notes.iter().chain(&scheme.pitfalls).collect();
     if !told.is_empty() {

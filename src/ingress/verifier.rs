@@ -2,8 +2,8 @@
 
 use crate::http::Answer;
 use crate::verify::{
-    Admission, ChallengeAnswer, Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Request, Rotation, Source, Stop,
-    Unreachable,
+    Admission, Answers, ChallengeAnswer, Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Request, Rotation, Source,
+    Stop, Unreachable,
 };
 use async_trait::async_trait;
 use http::{HeaderValue, header};
@@ -13,9 +13,8 @@ use http_body_util::Full;
 pub trait Verifier: Send + Sync + 'static {
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop>;
 
-    /// What the provider wants to read in the answer to an event.
-    fn receipt(&self) -> Option<&'static str> {
-        None
+    fn answers(&self) -> Answers {
+        Answers::Ours
     }
 }
 
@@ -24,8 +23,8 @@ impl Verifier for Source {
         Source::judge(self, request, key)
     }
 
-    fn receipt(&self) -> Option<&'static str> {
-        Source::receipt(self)
+    fn answers(&self) -> Answers {
+        Source::answers(self)
     }
 }
 
@@ -48,8 +47,8 @@ impl Verifier for Rotation {
         Rotation::judge(self, request, key)
     }
 
-    fn receipt(&self) -> Option<&'static str> {
-        self.whole().receipt()
+    fn answers(&self) -> Answers {
+        self.whole().answers()
     }
 }
 

@@ -12,7 +12,7 @@ use super::key::{Algorithm, Key, KeyForm};
 use super::locator::Locator;
 use super::pointer::Pointer;
 use super::schemes;
-use super::source::{DedupRule, Source};
+use super::source::{Answers, DedupRule, Source};
 use super::spec::{SchemeSpec, SourceSpec};
 use crate::delivery::Name;
 use crate::duration;
@@ -69,6 +69,8 @@ impl SourceSpec {
             }
             (None, _) | (_, None) => {}
         }
+        let receipt = entry.flatten().and_then(|entry| entry.about.receipt);
+        let answers = compiler.answers(scheme.as_ref(), receipt);
         if !compiler.problems.is_empty() {
             return Err(compiler.problems);
         }
@@ -94,6 +96,7 @@ impl SourceSpec {
             groups,
             code: code.map(|(code, _)| code),
             own_headers,
+            answers,
             dedup,
             dedup_window,
         })
@@ -179,6 +182,26 @@ impl Compiler {
             Err(message) => self.problem("dedup_window", message),
         }
         DEDUP_WINDOW
+    }
+
+    fn answers(&mut self, scheme: Option<&SchemeSpec>, receipt: Option<&'static str>) -> Answers {
+        let written = scheme.and_then(|scheme| scheme.answers.as_deref());
+        if scheme.is_some_and(|scheme| scheme.alternatives.iter().any(|one| one.answers.is_some())) {
+            self.problem("answers", "is the whole scheme's: write it outside of `alternatives`");
+        }
+        match (written, receipt) {
+            (None, None) => Answers::Ours,
+            (None, Some(receipt)) => Answers::Receipt(receipt),
+            (Some("empty"), None) => Answers::Empty,
+            (Some("empty"), Some(_)) => {
+                self.problem("answers", "has no effect, the provider wants a receipt of its own: remove it");
+                Answers::Ours
+            }
+            (Some(other), _) => {
+                self.problem("answers", format!("`{other}` is no kind of answer: write `empty`, or remove it"));
+                Answers::Ours
+            }
+        }
     }
 
     fn check_secrets(&mut self, secrets: &[Secret], may_be_none: bool) {

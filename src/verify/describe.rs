@@ -23,7 +23,7 @@ pub struct Description {
     pub ways: Vec<Way>,
     /// Requests that are answered and are no events.
     pub handshakes: Vec<String>,
-    /// What the provider reads in the answer to every event.
+    /// What the provider wants to read in the answer to every event; empty: no answer of any kind has a body.
     pub receipt: Option<&'static str>,
     /// What tells two events from a repetition.
     pub dedup: String,
@@ -90,7 +90,7 @@ pub fn of(name: &str) -> Option<Description> {
     };
     let (dedup, pitfalls) = (dedup(&ways), pitfalls(&ways));
     let (notes, example) = (sentences(&lines), example(name, &spec));
-    let receipt = entry.and_then(|entry| entry.about.receipt);
+    let receipt = entry.and_then(|entry| entry.about.receipt).or(spec.answers.is_some().then_some(""));
     Some(Description {
         name,
         is_code: entry.is_some(),
@@ -247,9 +247,13 @@ fn handshakes(spec: &SchemeSpec) -> Vec<String> {
             "*" => at.clone(),
             text => format!("{at} = {text}"),
         });
+        let whole = challenge.request_body.as_deref().map(|body| match body {
+            "" => "no body".to_owned(),
+            body => format!("the body {body}"),
+        });
         let checked = challenge.check.iter().map(|check| format!("{} as configured", check.at));
         let echoed = challenge.headers.values().chain(&challenge.body).flat_map(|template| places(template));
-        let all: BTreeSet<String> = matches.chain(checked).chain(echoed).collect();
+        let all: BTreeSet<String> = matches.chain(whole).chain(checked).chain(echoed).collect();
         let all: Vec<String> = all.into_iter().collect();
         let method = challenge.method.as_deref().unwrap_or("POST");
         if all.is_empty() { method.to_owned() } else { format!("{method} with {}", all.join(", ")) }

@@ -36,7 +36,7 @@ pub use producer::{Grant, Publication};
 pub use refusal::{CheckStep, Refusal, RefusalCode};
 pub use rotation::{ExpiringSecret, Rotation};
 pub use sign::{SignError, SignRequest};
-pub use source::{Admission, ChallengeAnswer, Request, Source, Step};
+pub use source::{Admission, Answers, ChallengeAnswer, Request, Source, Step};
 pub use spec::{ChallengeSpec, CheckSpec, SchemeSpec, SigSpec, SourceSpec, TimeSpec};
 
 #[cfg(test)]

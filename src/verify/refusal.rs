@@ -17,10 +17,12 @@ pub enum RefusalCode {
     UnsupportedAlgorithm,
     UntrustedKeyUrl,
     InsufficientCoverage,
+    /// It looks like a handshake that only who knows a token may ask for, and does not know it.
+    HandshakeRefused,
 }
 
 impl RefusalCode {
-    pub const ALL: [RefusalCode; 9] = [
+    pub const ALL: [RefusalCode; 10] = [
         RefusalCode::MissingHeader,
         RefusalCode::Malformed,
         RefusalCode::TimestampTooOld,
@@ -30,6 +32,7 @@ impl RefusalCode {
         RefusalCode::UnsupportedAlgorithm,
         RefusalCode::UntrustedKeyUrl,
         RefusalCode::InsufficientCoverage,
+        RefusalCode::HandshakeRefused,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -43,6 +46,7 @@ impl RefusalCode {
             RefusalCode::UnsupportedAlgorithm => "unsupported_algorithm",
             RefusalCode::UntrustedKeyUrl => "untrusted_key_url",
             RefusalCode::InsufficientCoverage => "insufficient_coverage",
+            RefusalCode::HandshakeRefused => "handshake_refused",
         }
     }
 }

@@ -54,6 +54,18 @@ pub struct ChallengeAnswer {
     pub body: Bytes,
 }
 
+/// How the provider wants its requests answered, but for handshakes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Answers {
+    /// It does not care.
+    #[default]
+    Ours,
+    /// To every event with this text.
+    Receipt(&'static str),
+    /// Never with a body.
+    Empty,
+}
+
 /// One step of a check, for people.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Step {
@@ -101,6 +113,7 @@ pub struct Source {
     pub(super) code: Option<Coded>,
     pub(super) pointers: Vec<Pointer>,
     pub(super) own_headers: Vec<HeaderName>,
+    pub(super) answers: Answers,
     pub(super) dedup: DedupRule,
     /// Whether the signature covers the dedup key, whichever alternative a request goes to: a header that is not
     /// signed may choose between them.
@@ -142,9 +155,8 @@ impl Source {
         coded || self.alternatives().any(|alternative| template::flat(&alternative.signed).any(url))
     }
 
-    /// What a provider wants to read in the answer to an event.
-    pub fn receipt(&self) -> Option<&'static str> {
-        self.code.as_ref().and_then(|code| code.receipt)
+    pub fn answers(&self) -> Answers {
+        self.answers
     }
 
     /// Numbers its secrets as they are among all of the source's.
@@ -184,7 +196,7 @@ impl Source {
         let facts = Facts::new(request, &self.pointers);
         let greeted = |refusal: Refusal| match self.handshake(&facts, &refusal) {
             Some(answer) => Ok(Admission::Challenge(answer)),
-            None => Err(refusal.into()),
+            None => Err(self.unproven(&facts, &refusal).unwrap_or(refusal).into()),
         };
         if let Some(code) = &self.code {
             return match code.judge(self, &facts, key) {
@@ -220,6 +232,12 @@ impl Source {
         alternatives.find_map(|alternative| alternative.unsigned_answer(facts))
     }
 
+    /// Why a handshake that needs a token is refused, where the request looks like one.
+    fn unproven(&self, facts: &Facts<'_>, refusal: &Refusal) -> Option<Refusal> {
+        let mut alternatives = self.alternatives().filter(|_| refusal.step == CheckStep::Presence);
+        alternatives.find_map(|alternative| alternative.unproven(facts))
+    }
+
     /// The same check, step by step: those that passed, and the one that did not.
     pub fn explain(&self, request: Request<'_>) -> Vec<Step> {
         let facts = Facts::new(request, &self.pointers);
@@ -227,6 +245,7 @@ impl Source {
             Some(code) => code.told(&facts),
             None => self.check(&facts).map(|(alternative, passed)| self.told(alternative, &passed, &facts)),
         };
+        let checked = checked.map_err(|refusal| self.unproven(&facts, &refusal).unwrap_or(refusal));
         let (passed, refusal) = match &checked {
             Ok(passed) => (Some(passed), None),
             Err(refusal) => (None, Some(refusal)),

@@ -16,7 +16,6 @@ pub(in crate::verify) struct Coded {
     pub(in crate::verify) secrets: usize,
     pub(in crate::verify) id: Vec<Locator>,
     pub(in crate::verify) event_type: Vec<Locator>,
-    pub(in crate::verify) receipt: Option<&'static str>,
 }
 
 impl Coded {

@@ -74,7 +74,7 @@ impl Compiler {
             DedupRule::Body => check.body() == BodyCover::Bytes,
             DedupRule::Never => true,
         };
-        Some((Coded { check, secrets: secrets.len(), id, event_type, receipt: entry.about.receipt }, key_is_covered))
+        Some((Coded { check, secrets: secrets.len(), id, event_type }, key_is_covered))
     }
 
     fn check_params(&mut self, spec: &SourceSpec, entry: &'static Entry) {

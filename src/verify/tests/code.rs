@@ -319,10 +319,10 @@ fn handshakes_are_answered_and_let_nothing_in() {
     }
     assert!(greeting(&mandrill, &ping.without("x-mandrill-signature"), &Method::POST).is_none());
 
-    let receipts = |id: &str| by_id(id).0.receipt();
-    assert_eq!(receipts("dropbox-sign-base"), Some("Hello API Event Received"));
-    assert_eq!(receipts("adyen-item-node-1"), Some("[accepted]"));
-    assert_eq!(receipts("twilio-basic"), None);
+    let answers = |id: &str| by_id(id).0.answers();
+    assert_eq!(answers("dropbox-sign-base"), Answers::Receipt("Hello API Event Received"));
+    assert_eq!(answers("adyen-item-node-1"), Answers::Receipt("[accepted]"));
+    assert_eq!(answers("twilio-basic"), Answers::Ours);
 }
 
 #[test]
