@@ -340,17 +340,20 @@ impl Compiler {
         let field = format!("secrets[{number}]");
         let text = secret.expose();
         let stripped = spec.key_strip.iter().find_map(|prefix| text.strip_prefix(prefix.as_bytes())).unwrap_or(text);
+        let wanted = || form.wanted(algorithm, spec.key_strip.first().map(String::as_str));
         let key = match form.decode(stripped) {
-            Ok(bytes) if bytes.is_empty() => Err("is empty: check the variable or file that it is read from"),
+            Ok(bytes) if bytes.is_empty() => Err(format!("holds no key: give {}", wanted())),
             Ok(bytes) => {
                 if fresh && bytes.len() < SECRET_BYTES_GOOD {
                     let length = bytes.len();
                     let advice = format!("has {length} bytes and can be guessed: use {SECRET_BYTES_GOOD} or more");
                     self.warnings.push(format!("{field}: {advice}"));
                 }
-                Key::new(algorithm, &bytes)
+                let counted = algorithm == Algorithm::Ed25519 && matches!(form, KeyForm::Base64 | KeyForm::Hex);
+                let length = if counted { format!("has {} bytes and ", bytes.len()) } else { String::new() };
+                Key::new(algorithm, &bytes).map_err(|wrong| format!("{length}{wrong}: give {}", wanted()))
             }
-            Err(problem) => Err(problem),
+            Err(wrong) => Err(format!("{wrong}: give {}", wanted())),
         };
         match key {
             Ok(key) => Some(key),

@@ -434,12 +434,9 @@ async fn handshakes_are_answered_and_store_nothing() {
     assert!(peer.rest().await.starts_with("HTTP/1.1 200"));
     let guessed = ask(front.address, &get("meta?hub.mode=subscribe&hub.verify_token=guessed&hub.challenge=42")).await;
     assert_problem(&guessed, 403, "handshake_refused");
-    for request in [
-        get("meta?hub.challenge=42"),
-        get("x-twitter?crc_token=%7B%7D"),
-        get("cloudevents"),
-        get("slack?challenge=a"),
-    ] {
+    for request in
+        [get("meta?hub.challenge=42"), get("x-twitter?crc_token=%7B%7D"), get("cloudevents"), get("slack?challenge=a")]
+    {
         let reply = ask(front.address, &request).await;
         assert_problem(&reply, 405, "method_not_allowed");
     }

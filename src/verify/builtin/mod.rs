@@ -243,7 +243,8 @@ fn given_certificates<const N: usize>(make: &mut Make<'_>, kinds: [public::Kind;
     }
     bad.dedup();
     for number in bad {
-        let message = "is no certificate with an RSA key in PEM: give one, or no secret at all to have it fetched";
+        let message = "is no certificate with an RSA key: give one in PEM, whole, with its line \
+                       `-----BEGIN CERTIFICATE-----` and its end, or no secret at all to have it fetched";
         make.problem(&format!("secrets[{number}]"), message);
     }
     keys

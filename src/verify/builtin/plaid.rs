@@ -68,7 +68,10 @@ fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
             let sets: Vec<Option<KeySet>> = all.iter().map(|set| KeySet::read(set.expose())).collect();
             let bad = sets.iter().position(|set| set.as_ref().is_none_or(KeySet::is_empty));
             if let Some(bad) = bad {
-                make.problem(&format!("secrets[{bad}]"), "is not a set of keys: give the API's secret, or a JWKS");
+                make.problem(
+                    &format!("secrets[{bad}]"),
+                    "is no set of keys: give a JWKS such as `{\"keys\":[…]}`, or the API's secret beside `client_id`",
+                );
             }
             Keys::Given(sets.into_iter().flatten().collect())
         }

@@ -142,7 +142,8 @@ fn keys(make: &mut Make<'_>, alg: &str, keyid: Option<&str>) -> Option<Keys> {
         }
     }
     for number in bad {
-        let message = format!("is no public key for {alg}: give it in PEM, or its DER in base64");
+        let message =
+            format!("is no public key for {alg}: give it (SPKI) in PEM, or what stands between the lines of its PEM");
         make.problem(&format!("secrets[{number}]"), message);
     }
     Some(Keys::Public(kind, all))

@@ -62,7 +62,8 @@ fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
         }
     }
     for number in bad {
-        let message = "is neither a P-521 public key in PEM nor a set of keys: give one, or no secret at all";
+        let message = "is neither a public key nor a set of keys: give an ECDSA public key of P-521 (SPKI) in PEM, or a \
+                       JWKS such as `{\"keys\":[…]}`, or no secret at all to have it fetched";
         make.problem(&format!("secrets[{number}]"), message);
     }
     Some(Box::new(TrueLayer { keys, window: Window(make.tolerance_millis()) }))
