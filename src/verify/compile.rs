@@ -212,8 +212,8 @@ impl Compiler {
             self.problem("secrets", format!("at most {SECRETS_MAX} can be active at a time: remove old ones"));
         }
         for (i, secret) in secrets.iter().enumerate() {
-            if secret.is_empty() {
-                self.problem(&format!("secrets[{i}]"), "is empty: check the variable or file that it is read from");
+            if secret.expose().trim_ascii().is_empty() {
+                self.problem(&format!("secrets[{i}]"), "is blank: check the variable or file that it is read from");
             }
         }
     }
@@ -283,6 +283,17 @@ impl Compiler {
             for number in (0..secrets.len()).filter(|number| !used[*number]) {
                 let message =
                     "is for none of the scheme's alternatives: begin it as one of their `when = \"key:…\"` says";
+                self.problem(&format!("secrets[{number}]"), message);
+            }
+        }
+        for (number, secret) in secrets.iter().enumerate() {
+            let blank = |prefix: &&String| {
+                let rest = secret.expose().strip_prefix(prefix.as_bytes());
+                rest.is_some_and(|rest| rest.trim_ascii().is_empty())
+            };
+            if let Some(prefix) = reserved.iter().find(blank) {
+                let message =
+                    format!("has nothing behind `{prefix}`: write the word there that the handshake has to bring");
                 self.problem(&format!("secrets[{number}]"), message);
             }
         }
@@ -357,7 +368,7 @@ impl Compiler {
         };
         match key {
             Ok(key) => Some(key),
-            Err(_) if !fresh || secret.is_empty() => None,
+            Err(_) if !fresh || text.trim_ascii().is_empty() => None,
             Err(problem) => {
                 self.problem(&field, problem);
                 None

@@ -495,7 +495,7 @@ impl Key {
             Algorithm::HashSha1 => Ok(Key::HashSha1(text())),
             Algorithm::HashSha256 => Ok(Key::HashSha256(text())),
             Algorithm::Equal => Ok(token(false)),
-            Algorithm::Basic if bytes.contains(&b':') => Ok(token(true)),
+            Algorithm::Basic if bytes.contains(&b':') && bytes.trim_ascii() != b":" => Ok(token(true)),
             Algorithm::Basic => Err("is not a user and a password"),
             Algorithm::Ed25519 | Algorithm::EcdsaP256 | Algorithm::RsaSha256 | Algorithm::RsaSha1 => {
                 Err("cannot be a key")
@@ -655,7 +655,10 @@ mod tests {
         for algorithm in [Algorithm::EcdsaP256, Algorithm::RsaSha256, Algorithm::RsaSha1] {
             assert!(Key::new(algorithm, &[1; 91]).is_err());
         }
-        assert!(Key::new(Algorithm::Basic, b"no-colon").is_err());
+        for bad in [&b"no-colon"[..], b":", b" : "] {
+            assert!(Key::new(Algorithm::Basic, bad).is_err(), "{bad:?}");
+        }
+        assert!(Key::new(Algorithm::Basic, b"an-api-key:").is_ok());
         assert!(KeyForm::Base64.decode(b"a b").is_err());
         assert!(KeyForm::Hex.decode(b"0").is_err());
         assert!(KeyForm::Pem.decode(b"MFkw").is_err());

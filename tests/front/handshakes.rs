@@ -215,7 +215,7 @@ fn authority() -> (String, RsaKeyPair) {
 #[tokio::test]
 async fn a_subscription_is_confirmed_before_it_is_answered() {
     let (pem, key) = authority();
-    let topic = "arn:aws:sns:us-east-1:1:orders";
+    let topic = "arn:aws:sns:us-east-1:123456789012:orders";
     let gate = Gate::new("aws-sns", json!({ "topic_arns": [topic] }), &[&pem]).await;
     let place = "https://sns.us-east-1.amazonaws.com/?Action=ConfirmSubscription&Token=t";
     let (time, cert) = ("2023-11-14T22:13:20.000Z", "https://sns.us-east-1.amazonaws.com/a.pem");

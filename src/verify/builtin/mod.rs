@@ -29,6 +29,7 @@ mod vonage;
 pub(in crate::verify) use admit::Coded;
 pub(in crate::verify) use mac::Macs;
 
+use super::check::is_word;
 use super::compile::Make;
 use super::keys::{Fetched, KeyAtHand, KeyQuery, KeyUrl, Stop};
 use super::locator::{Facts, Locator};
@@ -113,12 +114,20 @@ impl About {
 pub(in crate::verify) const TEXT_KEY: &str = "the secret's text as it stands";
 
 /// A setting of a scheme that is code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Param {
     pub name: &'static str,
     pub kind: ParamKind,
     /// A value; of a list, its items with commas between.
     pub example: &'static str,
+    /// What is wrong with a text, or with an item of a list: the rule and a remedy.
+    pub(in crate::verify) wrong: fn(&str) -> Option<String>,
+}
+
+/// For names that a provider gives: letters, digits, `-` and `_`.
+fn no_name(text: &str) -> Option<String> {
+    let told = "holds other characters than letters, digits, `-` and `_`: copy it again from the provider";
+    (!is_word(text)).then(|| told.to_owned())
 }
 
 impl Param {

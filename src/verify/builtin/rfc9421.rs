@@ -28,10 +28,15 @@ const REQUIRED_EXAMPLE: &str = "@method,@target-uri,content-digest";
 
 pub(super) const ENTRY: Entry = Entry {
     params: &[
-        Param { name: "alg", kind: ParamKind::Text, example: "ed25519" },
-        Param { name: "keyid", kind: ParamKind::OptionalText, example: "key-1" },
-        Param { name: "required_components", kind: ParamKind::List, example: REQUIRED_EXAMPLE },
-        Param { name: "jwks_url", kind: ParamKind::UsualText, example: "https://partner.example/jwks" },
+        Param { name: "alg", kind: ParamKind::Text, example: "ed25519", wrong: no_algorithm },
+        Param { name: "keyid", kind: ParamKind::OptionalText, example: "key-1", wrong: no_keyid },
+        Param { name: "required_components", kind: ParamKind::List, example: REQUIRED_EXAMPLE, wrong: no_component },
+        Param {
+            name: "jwks_url",
+            kind: ParamKind::UsualText,
+            example: "https://partner.example/jwks",
+            wrong: no_key_url,
+        },
     ],
     publishes_keys: true,
     headers: &[SIGNATURE, INPUT],
@@ -60,6 +65,27 @@ const KINDS: [(&str, Kind, &str); 5] = [
 ];
 const HMAC: &str = "hmac-sha256";
 
+fn no_algorithm(text: &str) -> Option<String> {
+    let names: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
+    let known = text == HMAC || names.contains(&text);
+    (!known).then(|| format!("`{text}` is not known: use {HMAC}, {}", names.join(", ")))
+}
+
+fn no_keyid(text: &str) -> Option<String> {
+    let told = "holds other characters than visible ASCII and spaces, and no `keyid` can: copy it again";
+    (!text.bytes().all(|b| (b' '..=b'~').contains(&b))).then(|| told.to_owned())
+}
+
+fn no_component(text: &str) -> Option<String> {
+    let told = || format!("`{text}` is no component: write a header's name in lower case, or e.g. @method");
+    Component::parse_bare(text).is_none().then(told)
+}
+
+fn no_key_url(text: &str) -> Option<String> {
+    let told = "is not a plain https URL: leave out port, user name and fragment";
+    KeyUrl::configured(text).is_none().then(|| told.to_owned())
+}
+
 struct MessageSignatures {
     alg: String,
     keyid: Option<String>,
@@ -75,16 +101,8 @@ enum Keys {
 }
 
 fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
-    let mut required = Vec::new();
-    for (i, text) in make.list("required_components").iter().enumerate() {
-        match Component::parse_bare(text) {
-            Some(component) => required.push(component),
-            None => {
-                let message = format!("`{text}` is no component: write a header's name in lower case, or e.g. @method");
-                make.problem(&format!("params.required_components[{i}]"), message);
-            }
-        }
-    }
+    let required: Vec<Component> =
+        make.list("required_components").iter().filter_map(|text| Component::parse_bare(text)).collect();
     if !required.iter().any(|component| component.name == DIGEST) {
         make.warn(format!("params.required_components: without {DIGEST} the body need not be signed: name it"));
     }
@@ -98,8 +116,6 @@ fn keys(make: &mut Make<'_>, alg: &str, keyid: Option<&str>) -> Option<Keys> {
     let known = KINDS.into_iter().find(|(name, ..)| *name == alg);
     let place = make.text("jwks_url");
     if alg != HMAC && known.is_none() {
-        let names: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
-        make.problem("params.alg", format!("`{alg}` is not known: use {HMAC}, {}", names.join(", ")));
         return None;
     }
     if let Some(place) = place {
@@ -108,7 +124,7 @@ fn keys(make: &mut Make<'_>, alg: &str, keyid: Option<&str>) -> Option<Keys> {
             (None, _) => {
                 Some(("params.jwks_url", "holds no shared secrets: remove it, or use an algorithm with public keys"))
             }
-            (_, None) => Some(("params.jwks_url", "is not a plain https URL: leave out port, user name and fragment")),
+            (_, None) => None,
             (..) if keyid.is_some() => Some(("params.keyid", "has no effect, the request names its key: remove it")),
             (..) if !make.secrets().is_empty() => {
                 Some(("secrets", "have no effect beside `jwks_url`: remove one of the two"))

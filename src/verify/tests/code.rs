@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const CASES: &str = include_str!("../../../tests/golden/signatures_code.json");
+const TOPIC: &str = "arn:aws:sns:us-east-1:123456789012:orders";
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
 fn with_params(scheme: &str, params: &Value) -> SourceSpec {
@@ -430,7 +431,7 @@ fn who_knows_no_topic_of_ours_makes_us_ask_nobody() {
         Ok(_) => panic!("let in without a key"),
     };
     assert_eq!(judged(&of(&[]), &post), None);
-    assert_eq!(judged(&of(&["arn:aws:sns:us-east-2:1:other"]), &post), Some(RefusalCode::UnknownKey));
+    assert_eq!(judged(&of(&["arn:aws:sns:us-east-2:123456789012:other"]), &post), Some(RefusalCode::UnknownKey));
     let body = String::from_utf8(post.body.to_vec()).unwrap();
     let elsewhere = Post { body: body.replace("sns.us-east-2.", "sns.made-up-1.").into(), ..post };
     assert_eq!(judged(&of(&[]), &elsewhere), Some(RefusalCode::UntrustedKeyUrl));
@@ -540,12 +541,16 @@ fn what_is_set_up_wrongly_is_named() {
         ("paypal", json!({ "webhook_id": ["x"] }), vec![], "params.webhook_id"),
         ("paypal", json!({ "webhook_id": "a\nb" }), vec![], "params.webhook_id"),
         ("paypal", json!({ "webhook_id": "x", "webhookid": "x" }), vec![], "params.webhookid"),
+        ("paypal", json!({ "webhook_id": "a|b" }), vec![], "params.webhook_id"),
+        ("paypal", json!({ "webhook_id": "x" }), vec!["  "], "secrets[0]"),
         ("paypal", json!({ "webhook_id": "x" }), vec![pem], "secrets[0]"),
         ("paypal", json!({ "webhook_id": "x" }), vec!["hunter2hunter2hunter2"], "secrets[0]"),
         ("paypal", json!({ "webhook_id": "x" }), vec![""], "secrets[0]"),
         ("aws-sns", json!({}), vec![], "params.topic_arns"),
         ("aws-sns", json!({ "topic_arns": "arn" }), vec![], "params.topic_arns"),
         ("aws-sns", json!({ "topic_arns": [1] }), vec![], "params.topic_arns"),
+        ("aws-sns", json!({ "topic_arns": ["nonsense"] }), vec![], "params.topic_arns[0]"),
+        ("aws-sns", json!({ "topic_arns": [TOPIC, TOPIC] }), vec![], "params.topic_arns[1]"),
         ("aws-sns", json!({ "topic_arns": [] }), vec![pem], "secrets[0]"),
         ("adyen-item", json!({}), vec!["not hexadecimal!"], "secrets[0]"),
         ("braintree", json!({}), vec!["0123456789abcdef"], "params.public_key"),
@@ -553,6 +558,8 @@ fn what_is_set_up_wrongly_is_named() {
         ("plaid", json!({}), vec![], "secrets"),
         ("plaid", json!({}), vec!["an-api-secret-01"], "params.client_id"),
         ("plaid", json!({ "environment": "moon" }), vec!["{}"], "params.environment"),
+        ("plaid", json!({ "environment": "sandbox" }), vec!["{\"keys\":[{}]}"], "params.environment"),
+        ("plaid", json!({ "client_id": "a b" }), vec!["an-api-secret-01"], "params.client_id"),
         ("plaid", json!({}), vec!["{\"keys\":[]}"], "secrets[0]"),
         ("plaid", json!({ "client_id": "c" }), vec!["{\"keys\":[{}]}"], "secrets"),
         ("truelayer", json!({}), vec!["-----BEGIN PUBLIC KEY-----"], "secrets[0]"),
@@ -563,6 +570,8 @@ fn what_is_set_up_wrongly_is_named() {
         ("rfc9421", without("required_components"), vec!["x"], "params.required_components"),
         ("rfc9421", but("required_components", json!(["Date"])), vec!["x"], "params.required_components[0]"),
         ("rfc9421", but("required_components", json!(["@nothing"])), vec!["x"], "params.required_components[0]"),
+        ("rfc9421", but("required_components", json!(["date", "date"])), vec!["x"], "params.required_components[1]"),
+        ("rfc9421", but("keyid", json!("schlüssel")), vec!["x"], "params.keyid"),
         ("rfc9421", good.clone(), vec!["AAAA"], "secrets[0]"),
         ("rfc9421", but("jwks_url", json!("https://a.example/jwks")), vec![], "params.keyid"),
         ("rfc9421", but("jwks_url", json!("http://a.example/jwks")), vec![], "params.jwks_url"),
@@ -578,6 +587,17 @@ fn what_is_set_up_wrongly_is_named() {
         assert!(problems.iter().all(|problem| !problem.message.contains("hunter2")), "{problems:?}");
         // Rule and remedy.
         assert!(problems.iter().all(|problem| problem.message.contains(": ")), "{problems:?}");
+    }
+    // None is let through unseen.
+    for name in schemes::names() {
+        for param in schemes::settings(name) {
+            let items: Vec<&str> =
+                if param.kind == ParamKind::List { param.example.split(',').collect() } else { vec![param.example] };
+            assert!(items.iter().all(|item| (param.wrong)(item).is_none()), "{name} {}", param.name);
+            for bad in ["schlüssel|a b&c", "\u{7f}", "ä"] {
+                assert!((param.wrong)(bad).is_some_and(|told| told.contains(": ")), "{name} {}: {bad}", param.name);
+            }
+        }
     }
     let mut described: SourceSpec = custom("verify = \"builtin:twilio\"\nsigned = \"{body}\"");
     let field = |spec: &SourceSpec| {

@@ -169,6 +169,14 @@ fn mistakes_outside_the_scheme() {
     assert_eq!(field(&builtin("sendgrid"), one()), "secrets[0]");
     assert_eq!(field(&builtin("adobe-commerce"), one()), "secrets[0]");
     assert_eq!(field(&builtin("meta"), vec![Secret::new("verify:a-token-of-ours")]), "secrets");
+    for empty in ["verify:", "verify: \t"] {
+        assert_eq!(field(&builtin("meta"), vec![text_secret(), Secret::new(empty)]), "secrets[1]");
+    }
+    for blank in [" ", "\t\r\n", "                    "] {
+        assert_eq!(field(&builtin("github"), vec![text_secret(), Secret::new(blank)]), "secrets[1]");
+        assert_eq!(field(&builtin("standard-webhooks"), vec![standard_secret(), Secret::new(blank)]), "secrets[1]");
+    }
+    assert_eq!(field(&builtin("basic-auth"), vec![Secret::new(":")]), "secrets[0]");
     let only_keyed = custom(&format!("[[alternatives]]\nwhen = \"key:a_\"\nverify = \"hmac-sha256\"\n{SIG}"));
     assert_eq!(field(&only_keyed, one()), "secrets[0]");
     let pointers: String = (0..40).map(|i| format!("\"json:/{i}\",")).collect();
