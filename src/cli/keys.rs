@@ -2,7 +2,7 @@
 
 use super::{Context, Exit, Failure};
 use crate::clock::{Clock as _, SystemClock, Timestamp};
-use crate::config::{self, Outside, SecretRef, SourceSecret};
+use crate::config::{SecretRef, SourceSecret};
 use crate::delivery::Name;
 use crate::duration;
 use crate::verify::{ExpiringSecret, Param, ParamKind, Rotation, SourceSpec, schemes};
@@ -132,13 +132,8 @@ fn configured(text: &str, tolerance: Option<u64>, context: &Context<'_>) -> Resu
         return Err(Failure::usage(format!("`{text}` names no source"), "write --source TENANT/NAME"));
     };
     let (tenant, source) = (name(tenant)?, name(source)?);
-    let path = context.globals.config_path(&context.env);
     // Only this source's secrets are needed here.
-    let report = config::read(path.as_deref(), &context.env, &[], Outside::Skip)
-        .map_err(|e| Failure::usage(e.to_string(), "correct --config or HOOKGATE_CONFIG"))?;
-    let Some(settings) = report.settings else {
-        return Err(Failure::usage("the configuration has mistakes", "see them with `hookgate check`"));
-    };
+    let settings = context.globals.settings(&context.env)?;
     let Some(found) = settings.tenants.get(&tenant).and_then(|t| t.sources.get(&source)) else {
         let all =
             settings.tenants.iter().flat_map(|(t, tenant)| tenant.sources.keys().map(move |s| format!("{t}/{s}")));
