@@ -517,6 +517,53 @@ fn every_algorithm_of_message_signatures_verifies() {
     }
 }
 
+/// Members, wrapped lines and parameters of the query bind what they say, and no more.
+#[test]
+fn components_with_parameters_bind_what_they_say() {
+    let shared = || vec![Secret::new(STANDARD.encode([7; 32]))];
+    let with = |required: &[&str]| compile(&rfc9421(&json!(required)), shared());
+    let token = r#""@query-param";name="token""#;
+    let source = with(&[token, r#""content-digest";key="sha-256""#]);
+    assert!(source.signs_url() && source.warnings().is_empty());
+    let post = sent(&source, "", b"a=1");
+    assert!(told(&source, &post).is_ok());
+    let at = |url: &str| Post { url: url.to_owned(), ..post.clone() };
+    assert!(told(&source, &at("https://hooks.example.test/in/acme/src?b=3&%74oken=1")).is_ok(), "no more is signed");
+    for (url, code) in [
+        ("https://hooks.example.test/in/acme/src?token=2&b=2", RefusalCode::SignatureMismatch),
+        ("https://hooks.example.test/in/acme/src?token=1&token=1", RefusalCode::Malformed),
+        ("https://hooks.example.test/in/acme/src?b=2", RefusalCode::MissingHeader),
+    ] {
+        assert_eq!(told(&source, &at(url)).unwrap_err(), code, "{url}");
+    }
+    assert_eq!(
+        told(&source, &Post { body: "a=2".into(), ..post.clone() }).unwrap_err(),
+        RefusalCode::SignatureMismatch
+    );
+    // Another digest may stand beside the one that is signed, and has to be right as well.
+    let digest = post.headers["content-digest"].to_str().unwrap();
+    let beside = |sha512: &[u8]| {
+        let both = format!("sha-512=:{}:,   {digest}", STANDARD.encode(sha512));
+        post.clone().with("content-digest", both.as_bytes())
+    };
+    use sha2::Digest as _;
+    assert!(told(&source, &beside(&sha2::Sha512::digest(b"a=1"))).is_ok());
+    assert_eq!(told(&source, &beside(&[0; 64])).unwrap_err(), RefusalCode::SignatureMismatch);
+    // One component is not another.
+    assert_eq!(told(&with(&["content-digest"]), &post).unwrap_err(), RefusalCode::InsufficientCoverage);
+    assert_eq!(told(&with(&[r#""content-digest";bs"#]), &post).unwrap_err(), RefusalCode::InsufficientCoverage);
+    // A digest of a kind that we do not know binds nothing.
+    assert_eq!(with(&[r#""content-digest";key="md5""#]).warnings().len(), 2);
+    // Dedup by what is signed, and by what is not.
+    let keyed = |required: &[&str], dedup: &str| {
+        let spec = SourceSpec { dedup: Some(dedup.to_owned()), ..rfc9421(&json!(required)) };
+        compile(&spec, shared()).signs_key()
+    };
+    assert!(keyed(&[token], "query:token") && !keyed(&[token], "query:b") && keyed(&["@request-target"], "query:b"));
+    assert!(keyed(&[r#""x-id";bs"#], "header:x-id") && !keyed(&[r#""x-id";sf"#], "header:x-id"));
+    assert!(keyed(&[r#""content-digest";key="sha-512""#], "json:/id"));
+}
+
 #[test]
 fn what_is_set_up_wrongly_is_named() {
     let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -570,6 +617,8 @@ fn what_is_set_up_wrongly_is_named() {
         ("rfc9421", without("required_components"), vec!["x"], "params.required_components"),
         ("rfc9421", but("required_components", json!(["Date"])), vec!["x"], "params.required_components[0]"),
         ("rfc9421", but("required_components", json!(["@nothing"])), vec!["x"], "params.required_components[0]"),
+        ("rfc9421", but("required_components", json!(["\"date\";req"])), vec!["x"], "params.required_components[0]"),
+        ("rfc9421", but("required_components", json!(["\"date\";bs;sf"])), vec!["x"], "params.required_components[0]"),
         ("rfc9421", but("required_components", json!(["date", "date"])), vec!["x"], "params.required_components[1]"),
         ("rfc9421", but("keyid", json!("schlüssel")), vec!["x"], "params.keyid"),
         ("rfc9421", good.clone(), vec!["AAAA"], "secrets[0]"),
