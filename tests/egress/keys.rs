@@ -13,7 +13,7 @@ use hookgate::clock::{Clock, Timestamp};
 use hookgate::egress::{Client, Exchange, Keys, Outbound, Settings, Transport};
 use hookgate::secret::Secret;
 use hookgate::verify::{
-    Admission, KeySource, Refusal, RefusalCode, Request, Source, SourceSpec, Unreachable, with_keys,
+    Admission, KeyAtHand, KeySource, Refusal, RefusalCode, Request, Source, SourceSpec, Stop, Unreachable, with_keys,
 };
 use http::{HeaderMap, Method};
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize, date_time_ymd};
@@ -236,6 +236,28 @@ async fn one_fetch_serves_many_requests_until_it_is_old() {
     let forged = Post { body: Bytes::from_static(b"{}"), ..post };
     assert_eq!(world.refused(&source, &forged).await.0, RefusalCode::SignatureMismatch);
     assert_eq!(world.fetches(), 2);
+}
+
+/// What was read of a certificate is kept with it, and goes with it.
+#[tokio::test]
+async fn what_was_fetched_is_one_thing_for_all_requests_until_it_is_fetched_anew() {
+    let world = World::new().await;
+    world.say("200 OK", &certificate(&world.authority, PAYPAL_NAME, |_| ()));
+    let (source, post) = (paypal(), paypal_post(PAYPAL_PLACE));
+    let Err(Stop::NeedsKey(query)) = source.judge(post.request(), KeyAtHand::NotAsked) else { panic!("no query") };
+    let fetch = || async { world.keys.fetch(&query).await.unwrap().unwrap() };
+    let (first, second) = (fetch().await, fetch().await);
+    assert!(Arc::ptr_eq(&first.found, &second.found));
+    for _ in 0..3 {
+        assert!(source.judge(post.request(), KeyAtHand::Fetched(&second)).is_ok());
+    }
+    world.clock.forward(Duration::from_secs(3_600));
+    let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2023, 1, 1);
+    world.say("200 OK", &certificate(&world.authority, PAYPAL_NAME, expired));
+    let third = fetch().await;
+    assert!(!Arc::ptr_eq(&first.found, &third.found));
+    let Err(Stop::Refused(refusal)) = source.judge(post.request(), KeyAtHand::Fetched(&third)) else { panic!() };
+    assert!(refusal.detail.contains("has expired"), "{refusal}");
 }
 
 #[tokio::test]

@@ -245,7 +245,7 @@ fn given_certificates<const N: usize>(make: &mut Make<'_>, kinds: [public::Kind;
         let certificate = certificate::Certificate::from_pem(secret.expose());
         for (keys, kind) in keys.iter_mut().zip(kinds) {
             match certificate.as_ref().and_then(|certificate| certificate.key(kind).ok()) {
-                Some(key) => keys.push(key),
+                Some(key) => keys.push(key.clone()),
                 None => bad.push(number),
             }
         }

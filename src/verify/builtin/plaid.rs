@@ -124,7 +124,7 @@ impl Plaid {
         let secret = secret.expose_str().unwrap_or_default();
         let body = json!({ "client_id": client_id, "secret": secret, "key_id": kid }).to_string();
         let fetched = key_of(key, || KeyQuery::post(url.clone(), Secret::from(body)))?;
-        let answer: Option<Answer> = serde_json::from_slice(&fetched.bytes).ok();
+        let answer: Option<Answer> = serde_json::from_slice(fetched.found.bytes()).ok();
         let key = answer.map(|answer| answer.key).filter(|key| key.kid.as_deref() == Some(kid));
         Ok((None, key.ok_or_else(|| unknown_key("the provider's answer is not the token's key"))?))
     }

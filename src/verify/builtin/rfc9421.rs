@@ -314,8 +314,8 @@ impl MessageSignatures {
                 let query = || KeyQuery::get(url.clone());
                 let kid = input.keyid.as_deref().ok_or_else(|| unknown_key("the signature does not name its key"))?;
                 let fetched = key_of(key, query)?;
-                let set =
-                    KeySet::read(&fetched.bytes).ok_or_else(|| unknown_key("what stands at jwks_url is no key set"))?;
+                let set = fetched.found.read_as(KeySet::read);
+                let set = set.ok_or_else(|| unknown_key("what stands at jwks_url is no key set"))?;
                 match set.named(kid).and_then(|key| key.public_key(*kind, name)) {
                     None if fetched.may_be_outdated() => return Err(query().again().into()),
                     None => return Err(unknown_key("the key set has not the signature's key").into()),

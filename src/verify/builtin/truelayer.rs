@@ -109,7 +109,8 @@ impl Builtin for TrueLayer {
             let url = url.ok_or_else(|| unknown_key("the token does not say where its key stands"))?;
             let query = || KeyQuery::get(url.clone());
             let fetched = key_of(key, query)?;
-            let set = KeySet::read(&fetched.bytes).ok_or_else(|| unknown_key("the provider's answer is no key set"))?;
+            let set = fetched.found.read_as(KeySet::read);
+            let set = set.ok_or_else(|| unknown_key("the provider's answer is no key set"))?;
             match in_set(&set) {
                 None if fetched.may_be_outdated() => return Err(query().again().into()),
                 None => return Err(refused(unknown_key("the provider's key set has not the token's key")).into()),
