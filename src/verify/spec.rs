@@ -111,7 +111,8 @@ pub struct ChallengeSpec {
     /// `false`: the provider does not sign it. Looked at only where nothing is there that could be verified.
     /// Default: `true`.
     pub signed: Option<bool>,
-    /// Locator → the literal that tells the handshake from an event, or `*` for any value.
+    /// Locator → the literal that tells the handshake from an event, or `*` for any value. Of a `Content-Type` the
+    /// parameters do not count.
     #[serde(rename = "match")]
     pub matches: BTreeMap<String, String>,
     /// What the request's body has to be, to the byte; a `#` in it is a number. Default: any.
