@@ -75,7 +75,7 @@ const NOTES: [(&str, &str); 6] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 49] = [
+const EXAMPLES: [(&str, &str); 50] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -151,6 +151,10 @@ const EXAMPLES: [(&str, &str); 49] = [
         "hookgate verify --scheme stripe --secret env:STRIPE_SECRET --request pasted.http --now 2026-01-31T08:00:00Z",
     ),
     ("hookgate verify", "hookgate verify --source acme/partner --request - --json"),
+    (
+        "hookgate verify",
+        "hookgate verify --scheme paypal --param webhook_id=8PT597110X687430LKGECATA --secret file:cert.pem --request r.http",
+    ),
     ("hookgate verify", "hookgate verify --cases cases.json"),
 ];
 

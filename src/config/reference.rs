@@ -428,6 +428,13 @@ fn custom() -> Vec<Key> {
             "Requests that are handshakes, and their answers: see [Verification](verification.md#handshakes).",
         ),
         key(
+            source_key!("answers"),
+            "`empty`",
+            "JSON",
+            "",
+            "For a provider that wants no body in any answer, a refusal's included.",
+        ),
+        key(
             source_key!("alternatives"),
             "list of tables",
             "none",

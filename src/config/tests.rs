@@ -54,7 +54,8 @@ fn every_rule_has_its_message() {
     let e = |extra: &str| with_endpoint(extra);
     let s = |extra: &str| with_source(&format!("secrets = [\"env:S\"]\n{extra}"));
     const HMAC: &str = "verify = \"hmac-sha256\"\nsig = { at = [\"header:X\"], encoding = \"hex\" }";
-    let paypal = |extra: &str| with_source(extra).replace("\"github\"", "\"paypal\"");
+    let of = |scheme: &str, extra: &str| with_source(extra).replace("\"github\"", &format!("\"{scheme}\""));
+    let paypal = |extra: &str| of("paypal", extra);
     let c = |extra: &str| s(extra).replace("\"github\"", "\"custom\"");
     let cases: Vec<(String, &str, &str)> = vec![
         // Shape.
@@ -213,6 +214,19 @@ fn every_rule_has_its_message() {
                 .into(),
             "tenants.a.endpoints.e.url",
             "plain http",
+        ),
+        // Sources: what no provider could have given.
+        (
+            of("aws-sns", "params = { topic_arns = [\"nonsense\"] }"),
+            "tenants.a.sources.s.params.topic_arns[0]",
+            "arn:PARTITION:sns:REGION:ACCOUNT:NAME",
+        ),
+        (of("paypal", "params = { webhook_id = \"  \" }"), "tenants.a.sources.s.params.webhook_id", "has to be a text"),
+        (of("github", "secrets = [\"    \"]"), "tenants.a.sources.s.secrets[0]", "nothing but blanks"),
+        (
+            of("meta", "secrets = [\"a-secret-of-sixteen\", \"verify:\"]"),
+            "tenants.a.sources.s.secrets[1]",
+            "nothing behind `verify:`",
         ),
         (e("pull = true"), "tenants.a.endpoints.e.pull", "not supported by this release"),
         (e("ordering = \"key\""), "tenants.a.endpoints.e.ordering", "not supported by this release"),
