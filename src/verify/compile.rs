@@ -8,7 +8,7 @@ mod fields;
 pub(in crate::verify) use code::Make;
 
 use super::challenge::Challenge;
-use super::check::Group;
+use super::check::{Alternative, Group};
 use super::key::{Algorithm, Key, KeyForm};
 use super::locator::Locator;
 use super::locator::Wanted;
@@ -282,6 +282,12 @@ impl Compiler {
                 Some(group) => group.alternatives.push(alternative),
                 None => groups.push(Group { when: own.headers.clone(), alternatives: vec![alternative] }),
             }
+        }
+        let every = || groups.iter().flat_map(|group| &group.alternatives);
+        let makes_code = |alternative: &&Alternative| alternative.challenges.iter().any(Challenge::makes_code);
+        let codes: Vec<Algorithm> = every().filter(makes_code).map(|alternative| alternative.algorithm).collect();
+        for alternative in groups.iter_mut().flat_map(|group| &mut group.alternatives) {
+            alternative.signs_tokens = codes.contains(&alternative.algorithm);
         }
         // One that is for every request would hide those behind it.
         groups.sort_by_key(|group| group.when.is_empty());
