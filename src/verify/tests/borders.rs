@@ -238,3 +238,18 @@ fn a_form_that_is_signed_in_part_has_no_more() {
     let more = format!("{body}&more=x");
     assert_eq!(code(&braintree, &Post::new(&[FORM], more.as_bytes())), Some(RefusalCode::Malformed));
 }
+
+/// A time that is signed right before the body, or right behind it, ends where RFC 3339 says.
+#[test]
+fn a_time_takes_nothing_of_the_body() {
+    let zendesk = compile(&builtin("zendesk"), vec![text_secret()]);
+    let time = NOW.to_rfc3339();
+    let signature = STANDARD.encode(sha256(format!("{time}[urgent]{{}}").as_bytes()));
+    let sent = |time: &str, body: &str| {
+        let headers =
+            [("x-zendesk-webhook-signature", signature.as_str()), ("x-zendesk-webhook-signature-timestamp", time)];
+        code(&zendesk, &Post::new(&headers, body.as_bytes()))
+    };
+    assert_eq!(sent(&time, "[urgent]{}"), None);
+    assert_eq!(sent(&format!("{time}[urgent]"), "{}"), Some(RefusalCode::Malformed));
+}
