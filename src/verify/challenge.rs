@@ -98,16 +98,30 @@ impl Challenge {
             && self.whole.as_ref().is_none_or(|whole| whole.is(facts.request.body))
     }
 
-    /// The place that has to hold a secret and holds something else.
-    fn unproven(&self, facts: &Facts<'_>) -> Option<&Locator> {
-        let check = self.check.as_ref().filter(|check| !check.adopts && self.is(facts) && !check.holds(facts))?;
-        let is_there = !matches!(facts.at(&check.at), Place::Absent);
+    /// Why what looks like this challenge is not answered.
+    fn unproven(&self, facts: &Facts<'_>, key: Option<&Key>) -> Option<String> {
+        let check = self.check.as_ref().filter(|check| !check.adopts && self.is(facts))?;
+        let at = &check.at;
+        if check.holds(facts) {
+            if self.unchecked_answer(facts, key).is_some() {
+                return None;
+            }
+            let rule = format!("absent, there twice, or longer than {ECHO_BYTES_MAX} bytes");
+            return Some(format!("it is the scheme's handshake, and {at} is right, but what it wants back is {rule}"));
+        }
         // What nothing else tells from an event is none without it.
-        (is_there || !self.matches.is_empty()).then_some(&check.at)
+        let looks_so = !self.matches.is_empty() || !matches!(facts.at(at), Place::Absent);
+        looks_so
+            .then(|| format!("it looks like the scheme's handshake, but {at} is none of the source's secrets for it"))
+    }
+
+    /// Whether the provider hands its secret over in it.
+    pub(super) fn adopts(&self) -> bool {
+        self.check.as_ref().is_some_and(|check| check.adopts)
     }
 
     /// The answer, where the request is this challenge. `key` is what codes are made with.
-    fn answer(&self, facts: &Facts<'_>, key: Option<&Key>) -> Option<ChallengeAnswer> {
+    pub(super) fn answer(&self, facts: &Facts<'_>, key: Option<&Key>) -> Option<ChallengeAnswer> {
         let holds = self.check.as_ref().is_none_or(|check| check.holds(facts));
         if holds { self.unchecked_answer(facts, key) } else { None }
     }
@@ -201,14 +215,15 @@ impl Alternative {
     /// The answer to a request in which there was nothing to verify.
     pub(super) fn unsigned_answer(&self, facts: &Facts<'_>) -> Option<ChallengeAnswer> {
         let key = self.keys.first().map(|(_, key)| key);
-        let unsigned = self.challenges.iter().filter(|challenge| !challenge.signed);
+        // One that hands a secret over has more rules, whether it is the first or comes again.
+        let unsigned = self.challenges.iter().filter(|challenge| !challenge.signed && !challenge.adopts());
         unsigned.into_iter().find_map(|challenge| challenge.answer(facts, key))
     }
 
     /// Why a request in which there was nothing to verify is not the handshake that it looks like.
     pub(super) fn unproven(&self, facts: &Facts<'_>) -> Option<Refusal> {
-        let at = self.challenges.iter().find_map(|challenge| challenge.unproven(facts))?;
-        let detail = format!("it looks like the scheme's handshake, but {at} is none of the source's secrets for it");
+        let key = self.keys.first().map(|(_, key)| key);
+        let detail = self.challenges.iter().find_map(|challenge| challenge.unproven(facts, key))?;
         Some(Refusal::new(RefusalCode::HandshakeRefused, CheckStep::Match, detail))
     }
 }

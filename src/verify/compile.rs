@@ -72,6 +72,13 @@ impl SourceSpec {
             }
             (None, _) | (_, None) => {}
         }
+        let windows = scheme.iter().flat_map(SchemeSpec::expanded).filter_map(|spec| Some(spec.time?.tolerance));
+        let window = Duration::from_secs(self.tolerance.or(windows.max()).unwrap_or_default());
+        if window > dedup_window && !matches!(dedup, DedupRule::Never) {
+            let shorter = "is shorter than the time that a signature is let in for";
+            let remedy = "what is sent again in between is another event: make it longer, or `tolerance` shorter";
+            compiler.warnings.push(format!("dedup_window: {shorter}, and {remedy}"));
+        }
         let receipt = entry.flatten().and_then(|entry| entry.about.receipt);
         let answers = compiler.answers(scheme.as_ref(), receipt);
         if !compiler.problems.is_empty() {
@@ -220,6 +227,10 @@ impl Compiler {
         for (i, secret) in secrets.iter().enumerate() {
             if secret.expose().trim_ascii().is_empty() {
                 self.problem(&format!("secrets[{i}]"), "is blank: check the variable or file that it is read from");
+            } else if ends_by_mistake(secret.expose()) {
+                let message = "ends in a line end, which no provider's secret does: remove it, also from the variable \
+                               that it is read from";
+                self.problem(&format!("secrets[{i}]"), message);
             }
         }
     }
@@ -388,6 +399,12 @@ impl Compiler {
             }
         }
     }
+}
+
+/// Whether one line has a line end behind it. Keys in PEM and in JSON are texts of many.
+fn ends_by_mistake(secret: &[u8]) -> bool {
+    let line = secret.trim_ascii_end();
+    (secret.ends_with(b"\n") || secret.ends_with(b"\r")) && !line.contains(&b'\n') && !line.starts_with(b"{")
 }
 
 /// How secrets begin that are for handshakes alone.

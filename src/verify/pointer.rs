@@ -31,6 +31,9 @@ impl Pointer {
         let Some(path) = text.strip_prefix('/') else {
             return Err(format!("`{text}` is not a JSON pointer: begin with `/`, such as `/data/id`"));
         };
+        if path.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1'])) {
+            return Err(format!("`{text}` is not a JSON pointer: write `~0` for a `~` in a name, and `~1` for a `/`"));
+        }
         let tokens: Vec<String> = path.split('/').map(|t| t.replace("~1", "/").replace("~0", "~")).collect();
         if tokens.len() > TOKENS_MAX {
             return Err(format!("`{text}` is too deep: a pointer has at most {TOKENS_MAX} names"));

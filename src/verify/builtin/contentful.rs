@@ -1,6 +1,6 @@
 //! HMAC-SHA256 over method, path, the headers that the request lists, and body.
 
-use super::read::{header, malformed};
+use super::read::{header, malformed, numbered};
 use super::time::{Told, Window};
 use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::compile::Make;
@@ -102,10 +102,10 @@ fn listed(facts: &Facts<'_>, list: &str) -> Result<BTreeMap<String, Vec<u8>>, Re
         let value = match facts.header(&parsed) {
             Place::Value(value) => value.trim_ascii().to_vec(),
             Place::Absent | Place::Unreadable => {
-                return Err(Refusal::missing(format!("header {told}, which is signed, is absent or empty")));
+                return Err(Refusal::missing(format!("{} is absent or empty", numbered(count))));
             }
             Place::Repeated => {
-                let detail = format!("header {told}, which is signed, is there more than once");
+                let detail = format!("{} is there more than once", numbered(count));
                 return Err(Refusal::malformed(CheckStep::Presence, detail));
             }
         };

@@ -1,7 +1,7 @@
 //! HMAC-SHA256 over the time, the headers that the signature lists, and the body (`v1`), or over time and body alone
 //! (`v0`). Where the first kind is there, it alone decides; the second is let in only where the source says so.
 
-use super::read::{header, malformed, undecodable};
+use super::read::{header, malformed, numbered, undecodable};
 use super::time::{Told, Window};
 use super::{About, BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof, TEXT_KEY, no_switch};
 use crate::verify::check::{SIGNATURES_MAX, is_word};
@@ -180,15 +180,15 @@ fn values(facts: &Facts<'_>, names: &str) -> Result<Vec<u8>, Refusal> {
                 let dots = value.iter().filter(|b| **b == b'.').count();
                 if dots != if told == TYPE { 2 } else { 0 } {
                     let rule = "other `.` than what is signed can tell from those between values";
-                    return Err(malformed(format!("header {told}, which is signed, holds {rule}")));
+                    return Err(malformed(format!("{} holds {rule}", numbered(count))));
                 }
                 values.extend_from_slice(&value);
             }
             Place::Absent | Place::Unreadable => {
-                return Err(Refusal::missing(format!("header {told}, which is signed, is absent or empty")));
+                return Err(Refusal::missing(format!("{} is absent or empty", numbered(count))));
             }
             Place::Repeated => {
-                let detail = format!("header {told}, which is signed, is there more than once");
+                let detail = format!("{} is there more than once", numbered(count));
                 return Err(Refusal::malformed(CheckStep::Presence, detail));
             }
         }

@@ -25,6 +25,11 @@ pub(super) fn header<'r>(request: Request<'r>, name: &'static str) -> Result<&'r
     }
 }
 
+/// A header that the request itself names: told by its number, since the name is the sender's text.
+pub(super) fn numbered(index: usize) -> String {
+    format!("number {} of the headers that the signature lists", index + 1)
+}
+
 pub(super) fn malformed(detail: impl Into<String>) -> Refusal {
     Refusal::malformed(CheckStep::Structure, detail)
 }

@@ -105,8 +105,17 @@ enum Keys {
 }
 
 fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
-    let required: Vec<Component> =
-        make.list("required_components").iter().filter_map(|text| Component::parse(text).ok()).collect();
+    let mut required: Vec<Component> = Vec::new();
+    for (i, text) in make.list("required_components").iter().enumerate() {
+        let Ok(component) = Component::parse(text) else { continue };
+        if required.contains(&component) {
+            make.problem(
+                &format!("params.required_components[{i}]"),
+                "is a component that stands here twice: remove one of the two",
+            );
+        }
+        required.push(component);
+    }
     if !required.iter().any(binds_body) {
         make.warn(format!("params.required_components: without {DIGEST} the body need not be signed: name it"));
     }
@@ -333,8 +342,11 @@ impl MessageSignatures {
 /// What is signed (RFC 9421, section 2.5): a line for each component, and the parameters as they were received.
 fn base(request: Request<'_>, input: &Input<'_>) -> Result<String, Refusal> {
     let mut base = String::new();
-    for component in &input.components {
-        let value = value(request, component)?;
+    for (index, component) in input.components.iter().enumerate() {
+        // By its number: what it is called is the sender's text.
+        let named =
+            |refusal: Refusal| Refusal { detail: format!("component {} {}", index + 1, refusal.detail), ..refusal };
+        let value = value(request, component).map_err(named)?;
         base.push_str(&format!("{}: {value}\n", component.written));
     }
     base.push_str(&format!("\"@signature-params\": {}", input.raw));
@@ -365,7 +377,7 @@ fn value(request: Request<'_>, component: &Component) -> Result<String, Refusal>
         Part::Derived("@request-target") if bare().contains('?') => path() + &query(),
         Part::Derived("@path" | "@request-target") => path(),
         Part::Derived("@query") => query(),
-        Part::Derived(_) => return Err(malformed("a component is not known")),
+        Part::Derived(_) => return Err(malformed("is not known")),
         Part::QueryParam(name) => query_param(url, name)?,
         Part::Field(name, form) => field(request.headers, name, form)?,
     })
@@ -384,10 +396,9 @@ fn query_param(url: &str, name: &str) -> Result<String, Refusal> {
     let mut found = pairs.iter().filter(|(key, _)| escaped(key) == name).map(|(_, value)| escaped(value));
     match (found.next(), found.next()) {
         (Some(value), None) => Ok(value),
-        (None, _) => Err(Refusal::missing(format!("query parameter {name}, which is signed, is absent"))),
+        (None, _) => Err(Refusal::missing("is a parameter that the query does not have")),
         (Some(_), Some(_)) => {
-            let detail = format!("query parameter {name}, which is signed, is there more than once");
-            Err(Refusal::malformed(CheckStep::Presence, detail))
+            Err(Refusal::malformed(CheckStep::Presence, "is a parameter that the query has more than once"))
         }
     }
 }
@@ -410,19 +421,19 @@ fn field(headers: &HeaderMap, name: &str, form: &Form) -> Result<String, Refusal
             continue;
         }
         let text = std::str::from_utf8(value.as_bytes()).ok().filter(|text| !text.contains(['\r', '\n']));
-        lines.push(text.ok_or_else(|| malformed(format!("header {name} is not text")))?.trim().to_owned());
+        lines.push(text.ok_or_else(|| malformed("is a header that is not text"))?.trim().to_owned());
     }
     if lines.is_empty() {
-        return Err(Refusal::missing(format!("header {name}, which is signed, is absent")));
+        return Err(Refusal::missing("is a header that is absent"));
     }
     let joined = lines.join(", ");
     match form {
         Form::AsItStands | Form::Bytes => Ok(joined),
         Form::Structured => structured::rewritten(&joined)
-            .ok_or_else(|| malformed(format!("header {name} is no structured field, and is signed as one"))),
+            .ok_or_else(|| malformed("is a header that is no structured field, and is signed as one")),
         Form::Member(key) => structured::member(&joined, key)
-            .ok_or_else(|| malformed(format!("header {name} is no dictionary, and a member of it is signed")))?
-            .ok_or_else(|| Refusal::missing(format!("member {key} of header {name}, which is signed, is absent"))),
+            .ok_or_else(|| malformed("is a header that is no dictionary, and a member of it is signed"))?
+            .ok_or_else(|| Refusal::missing("is a member that its header does not have")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::jws::Token;
 use super::public::{KeySet, Kind, PublicKey};
-use super::read::{header, malformed, mismatch};
+use super::read::{header, malformed, mismatch, numbered};
 use super::time::{Told, Window};
 use super::{About, BodyCover, Builtin, Entry, Proof, key_of, unknown_key, untrusted_url};
 use crate::verify::compile::Make;
@@ -182,10 +182,10 @@ fn payload(facts: &Facts<'_>, listed: &str) -> Result<Vec<u8>, Refusal> {
         match facts.header(&parsed) {
             Place::Value(value) => payload.extend_from_slice(&[name.as_bytes(), b": ", &value, b"\n"].concat()),
             Place::Absent | Place::Unreadable => {
-                return Err(Refusal::missing(format!("header {name}, which is signed, is absent or empty")));
+                return Err(Refusal::missing(format!("{} is absent or empty", numbered(count))));
             }
             Place::Repeated => {
-                let detail = format!("header {name}, which is signed, is there more than once");
+                let detail = format!("{} is there more than once", numbered(count));
                 return Err(Refusal::malformed(CheckStep::Presence, detail));
             }
         }

@@ -13,15 +13,56 @@ use sha2::Digest as _;
 /// Any value.
 const ANY: &str = "*";
 
-/// Headers that the exchange itself needs, or that would leave something behind at the caller.
-const NOT_OURS: [HeaderName; 6] = [
+/// All that an unsigned request may ask for. A POST is mostly an event, the others never are.
+const METHODS: [Method; 4] = [Method::POST, Method::GET, Method::HEAD, Method::OPTIONS];
+
+/// How names begin that mean something to a provider alone, so that they may hold what a request brings.
+const PROVIDERS: [&str; 2] = ["x-", "webhook-"];
+/// But for these, which mean something to a browser or to a proxy in front of us.
+const NOT_PROVIDERS: [&str; 9] = [
+    "x-accel-",
+    "x-content-",
+    "x-dns-",
+    "x-frame-",
+    "x-lighttpd-",
+    "x-permitted-",
+    "x-reproxy-",
+    "x-sendfile",
+    "x-xss-",
+];
+
+/// Headers that come with any request, an event too, whatever the provider means by it.
+const COMMON: [HeaderName; 20] = [
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::ACCEPT_LANGUAGE,
+    header::AUTHORIZATION,
+    header::CACHE_CONTROL,
     header::CONNECTION,
+    header::CONTENT_ENCODING,
     header::CONTENT_LENGTH,
     header::CONTENT_TYPE,
-    header::LOCATION,
-    header::SET_COOKIE,
+    header::COOKIE,
+    header::DATE,
+    header::EXPECT,
+    header::FORWARDED,
+    header::HOST,
+    header::ORIGIN,
+    header::REFERER,
+    header::TE,
     header::TRANSFER_ENCODING,
+    header::USER_AGENT,
+    header::VIA,
 ];
+
+fn is_common(at: &Locator) -> bool {
+    matches!(at, Locator::Header(_, name) if COMMON.contains(name) || name.as_str().starts_with("x-forwarded-"))
+}
+
+/// Whether a place of the request is in it.
+fn echoes(pieces: &[Piece]) -> bool {
+    template::flat(pieces).any(|piece| matches!(piece.inner(), Piece::Place(_)))
+}
 
 impl Compiler {
     pub(super) fn challenges(
@@ -32,7 +73,8 @@ impl Compiler {
     ) -> Vec<Challenge> {
         let reserved = super::reserved(std::slice::from_ref(spec));
         let each = spec.challenge.iter().enumerate();
-        each.filter_map(|(i, challenge)| self.challenge(i, challenge, algorithm, (secrets, &reserved))).collect()
+        let sig = spec.sig.as_ref().map(|sig| sig.at.as_slice()).unwrap_or_default();
+        each.filter_map(|(i, challenge)| self.challenge(i, challenge, algorithm, (secrets, &reserved, sig))).collect()
     }
 
     fn challenge(
@@ -40,14 +82,17 @@ impl Compiler {
         index: usize,
         spec: &ChallengeSpec,
         algorithm: Option<Algorithm>,
-        (secrets, reserved): (&[Secret], &[String]),
+        (secrets, reserved, sig): (&[Secret], &[String], &[String]),
     ) -> Option<Challenge> {
         let field = |name: &str| format!("challenge[{index}].{name}");
         let signed = spec.signed.unwrap_or(true);
         let method = spec.method.as_deref().unwrap_or("POST").parse::<Method>();
-        let method = self.found(&field("method"), method.map_err(|_| "is not a method: write `POST`".to_owned()));
+        let method = method.ok().filter(|method| METHODS.contains(method));
+        let rule = || "is none that a handshake has: write POST, GET, HEAD or OPTIONS, in capitals".to_owned();
+        let method = self.found(&field("method"), method.ok_or_else(rule));
         let matches = self.literals(&field("match"), &spec.matches);
-        let matches = matches.into_iter().map(|(at, literal)| (at, (literal != ANY).then_some(literal))).collect();
+        let matches: Vec<(Locator, Option<String>)> =
+            matches.into_iter().map(|(at, literal)| (at, (literal != ANY).then_some(literal))).collect();
         let whole = spec.request_body.as_deref().map(whole);
         let whole = whole.and_then(|whole| self.found(&field("request_body"), whole));
         let status = spec.status.unwrap_or(200);
@@ -57,20 +102,33 @@ impl Compiler {
         let mut headers = Vec::new();
         for (name, text) in &spec.headers {
             let field = field(&format!("headers.{name}"));
-            let known = name.parse::<HeaderName>().ok().filter(|name| !NOT_OURS.contains(name));
-            let rule = || "is not a header that an answer may have: remove it".to_owned();
-            let name = self.found(&field, known.ok_or_else(rule));
-            headers.extend(name.zip(self.answer(&field, text, algorithm)));
+            let value = self.answer(&field, text, algorithm);
+            let name = self.answer_header(&field, name, value.as_deref());
+            headers.extend(name.zip(value));
         }
         let body = self.answer(&field("body"), spec.body.as_deref().unwrap_or_default(), algorithm);
-        let places = |pieces: &[Piece]| template::flat(pieces).any(|piece| matches!(piece, Piece::Place(_)));
-        let echoes = body.as_deref().is_some_and(places);
-        let brings = echoes || headers.iter().any(|(_, pieces)| places(pieces)) || spec.check.is_some();
-        let told = brings || spec.request_body.as_ref().is_some_and(|body| !body.is_empty());
-        if spec.matches.is_empty() && !told && body.is_some() && method != Some(Method::HEAD) {
+        let echoed = body.as_deref().is_some_and(echoes);
+        let brings = echoed || headers.iter().any(|(_, pieces)| echoes(pieces)) || spec.check.is_some();
+        let whole_told = spec.request_body.as_ref().is_some_and(|body| !body.is_empty());
+        if spec.matches.is_empty() && !brings && !whole_told && body.is_some() && method != Some(Method::HEAD) {
             self.problem(&field("match"), "is missing: say what tells a challenge from an event");
+        } else if signed && method == Some(Method::POST) && body.is_some() && spec.check.is_none() {
+            let tells = |(at, literal): &(Locator, Option<String>)| literal.is_some() && !is_common(at);
+            if !whole_told && !matches.iter().any(tells) {
+                let rule = "tells no challenge from an event, both are signed and posted: name a place of the body or \
+                            query, or a header of the provider's, and the text that stands there only in a challenge";
+                self.problem(&field("match"), rule);
+            }
         }
-        if !signed && echoes && !["text/plain", "application/json"].contains(&content_type) {
+        let bodiless = [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT];
+        if status.is_some_and(|status| bodiless.contains(&status)) && body.as_ref().is_some_and(|body| !body.is_empty())
+        {
+            self.problem(
+                &field("body"),
+                "has no effect, an answer of this status has none: remove it, or the `status`",
+            );
+        }
+        if !signed && echoed && !["text/plain", "application/json"].contains(&content_type) {
             let rule = "could make a browser run what anybody sends: write `text/plain` or `application/json`";
             self.problem(&field("content_type"), rule);
         }
@@ -84,7 +142,18 @@ impl Compiler {
             if check.adopt && method != Some(Method::POST) {
                 self.problem(&field("check.adopt"), "takes a secret from a POST alone: leave `method` out");
             }
-            self.check(&field("check"), check, secrets, reserved)
+            let codes = |pieces: &[Piece]| pieces.iter().any(|piece| matches!(piece, Piece::Call(..)));
+            let coded = body.as_deref().is_some_and(codes) || headers.iter().any(|(_, pieces)| codes(pieces));
+            if check.adopt && coded {
+                let rule =
+                    "makes a code with the secret, which the handshake brings only now: echo it, or leave it out";
+                self.problem(&field("body"), rule);
+            }
+            let check = self.check(&field("check"), check, secrets, reserved);
+            if let Some(check) = &check {
+                self.check_place(&field("check.at"), &check.at, spec, sig);
+            }
+            check
         });
         let check = match check {
             Some(check) => Some(check?),
@@ -101,6 +170,43 @@ impl Compiler {
             headers,
             body: body?,
         })
+    }
+
+    /// The name of an answer's header.
+    fn answer_header(&mut self, field: &str, name: &str, value: Option<&[Piece]>) -> Option<HeaderName> {
+        let value = value?;
+        let begins = |name: &HeaderName, all: &[&str]| all.iter().any(|prefix| name.as_str().starts_with(prefix));
+        let is_ours = |name: &HeaderName| {
+            begins(name, &PROVIDERS) && !begins(name, &NOT_PROVIDERS) || *name == header::ALLOW && !echoes(value)
+        };
+        let unsendable =
+            |piece: &Piece| matches!(piece, Piece::Literal(text) if HeaderValue::from_bytes(text).is_err());
+        let name = name.parse::<HeaderName>().ok().filter(is_ours);
+        let rule = "is not a header that an answer may have: use one whose name begins with `X-` or `WebHook-` and means \
+                    something to the provider alone, or `Allow` with a fixed text";
+        match name {
+            Some(_) if value.iter().any(unsendable) => {
+                self.problem(field, "holds what no header can: remove line ends and control characters");
+                None
+            }
+            name => self.found(field, name.ok_or_else(|| rule.to_owned())),
+        }
+    }
+
+    /// A place that can hold the secret, and something else in an event.
+    fn check_place(&mut self, field: &str, at: &Locator, spec: &ChallengeSpec, sig: &[String]) {
+        let in_body = matches!(at, Locator::Form(_) | Locator::Json(..));
+        let signature = |text: &String| Locator::parse(text, &mut self.wanted).is_ok_and(|sig| sig == *at);
+        let rule = if sig.iter().any(signature) {
+            "is where the signature stands, and with one it is no handshake: name another place"
+        } else if in_body && spec.request_body.is_some() {
+            "is in the body, and `request_body` says what all of that is: leave one of the two out"
+        } else if is_common(at) {
+            "is a header of any request: name the one that the provider uses for this"
+        } else {
+            return;
+        };
+        self.problem(field, rule);
     }
 
     fn check(&mut self, field: &str, spec: &CheckSpec, secrets: &[Secret], reserved: &[String]) -> Option<Check> {

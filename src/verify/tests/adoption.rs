@@ -77,6 +77,21 @@ fn what_could_be_anything_else_brings_no_secret() {
     assert_eq!(other(handshake("")), RefusalCode::MissingHeader);
 }
 
+/// What is asked of the first handshake is asked of each that comes again.
+#[test]
+fn the_rules_hold_while_the_secret_is_held() {
+    for source in
+        [waiting().holding(&Secret::new(BROUGHT)).unwrap(), compile(&builtin("asana"), vec![Secret::new(BROUGHT)])]
+    {
+        let answered = |post: Post| matches!(source.admit(post.request()), Ok(Admission::Challenge(_)));
+        assert!(answered(handshake(BROUGHT)));
+        assert!(answered(Post::new(&[(HEADER, BROUGHT)], &[b' '; 256])));
+        assert!(!answered(Post::new(&[(HEADER, BROUGHT)], &[b' '; 257])));
+        assert!(!answered(handshake(BROUGHT).and("x-hook-signature", b"")));
+        assert!(!answered(handshake(BROUGHT).and("x-hook-signature", b"a").and("x-hook-signature", b"b")));
+    }
+}
+
 #[test]
 fn a_secret_has_a_form() {
     let source = waiting();

@@ -253,3 +253,47 @@ fn a_time_takes_nothing_of_the_body() {
     assert_eq!(sent(&time, "[urgent]{}"), None);
     assert_eq!(sent(&format!("{time}[urgent]"), "{}"), Some(RefusalCode::Malformed));
 }
+
+/// Who sends without a secret has no text of his written into answers and lists of what was refused.
+#[test]
+fn refusals_name_places_and_not_what_the_request_calls_them() {
+    let marked = "x-marked";
+    let hook0 = compile(&builtin("hook0"), vec![text_secret()]);
+    let contentful = compile(&builtin("contentful"), vec![text_secret()]);
+    let params = serde_json::json!({ "alg": "hmac-sha256", "keyid": "k", "required_components": [] });
+    let params = params.as_object().unwrap().clone().into_iter().collect();
+    let spec = SourceSpec { params, ..builtin("rfc9421") };
+    let signatures = compile(&spec, vec![Secret::new(STANDARD.encode([7; 32]))]);
+    let time = NOW.as_seconds();
+    let v1 = format!("t={time},h=a {marked},v1={}", "0".repeat(64));
+    let listed = format!("x-contentful-signed-headers,x-contentful-timestamp,{marked}");
+    let input = |component: &str| format!("s=({component});created={time};keyid=\"k\"");
+    let components = [
+        format!("\"{marked}\""),
+        format!("\"{marked}\";sf"),
+        format!("\"x-there\";key=\"{marked}\""),
+        format!("\"@query-param\";name=\"{marked}\""),
+    ];
+    let mut all = vec![
+        (&hook0, vec![("x-hook0-signature", v1.as_str()), ("a", "1")]),
+        (
+            &contentful,
+            vec![
+                ("x-contentful-signature", "00"),
+                ("x-contentful-signed-headers", &listed),
+                ("x-contentful-timestamp", "1700000000000"),
+            ],
+        ),
+    ];
+    let inputs: Vec<String> = components.iter().map(|component| input(component)).collect();
+    for input in &inputs {
+        all.push((&signatures, vec![("signature", "s=:AA==:"), ("signature-input", input), ("x-there", "a=1")]));
+    }
+    for (source, headers) in all {
+        let post = Post::new(&headers, b"{}");
+        let refused = told(source, &post).unwrap_err();
+        assert_eq!(refused.code, RefusalCode::MissingHeader, "{refused}");
+        assert!(!refused.detail.contains("marked"), "{refused}");
+        assert!(!source.explain(post.request()).iter().any(|step| step.detail.contains("marked")));
+    }
+}

@@ -620,6 +620,18 @@ fn what_is_set_up_wrongly_is_named() {
         ("rfc9421", but("required_components", json!(["\"date\";req"])), vec!["x"], "params.required_components[0]"),
         ("rfc9421", but("required_components", json!(["\"date\";bs;sf"])), vec!["x"], "params.required_components[0]"),
         ("rfc9421", but("required_components", json!(["date", "date"])), vec!["x"], "params.required_components[1]"),
+        (
+            "rfc9421",
+            but("required_components", json!(["date", "\"date\""])),
+            vec!["x"],
+            "params.required_components[1]",
+        ),
+        (
+            "rfc9421",
+            but("required_components", json!(["\"a\";sf;key=\"b\"", "\"a\";key=\"b\";sf"])),
+            vec!["x"],
+            "params.required_components[1]",
+        ),
         ("rfc9421", but("keyid", json!("schlüssel")), vec!["x"], "params.keyid"),
         ("rfc9421", good.clone(), vec!["AAAA"], "secrets[0]"),
         ("rfc9421", but("jwks_url", json!("https://a.example/jwks")), vec![], "params.keyid"),

@@ -126,11 +126,21 @@ fn meta_is_answered_by_who_knows_the_verify_token() {
         assert_eq!(refusal_of(&meta, &asked), RefusalCode::MissingHeader, "{method} {query}");
     };
     none("GET", "?hub.mode=unsubscribe&hub.challenge=1&hub.verify_token=our-verify-token");
-    none("GET", "?hub.mode=subscribe&hub.verify_token=our-verify-token");
     none("GET", "?hub.challenge=1&hub.verify_token=wrong");
     none("POST", &query("our-verify-token"));
     none("POST", &query("wrong"));
     none("HEAD", &query("our-verify-token"));
+    // The token is right, and there is nothing to give back.
+    for rest in
+        ["", "&hub.challenge=", "&hub.challenge=1&hub.challenge=2", &format!("&hub.challenge={}", "1".repeat(2049))]
+    {
+        let asked = ask("GET", &format!("?hub.mode=subscribe&hub.verify_token=our-verify-token{rest}"), &[], "");
+        let refused = meta.admit(Request { method: &asked.method, ..asked.post.request() }).unwrap_err();
+        assert!(
+            refused.code == RefusalCode::HandshakeRefused && refused.detail.contains("what it wants back"),
+            "{refused}"
+        );
+    }
     // Without a token nobody is answered, and no token signs.
     is_refused(&of("meta"), &ask("GET", &query(""), &[], ""));
     let by_token = of_secret("meta", "our-verify-token");

@@ -60,6 +60,13 @@ fn each_mistake_names_its_field() {
         ("challenge[0].match", challenge("body = \"x\"")),
         ("challenge[0].match.\"json:/t\"", challenge("match = { \"json:/t\" = \"\" }")),
         ("challenge[0].method", challenge("match = { \"json:/t\" = \"1\" }\nmethod = \"P T\"")),
+        ("challenge[0].method", challenge("match = { \"json:/t\" = \"1\" }\nmethod = \"post\"")),
+        ("challenge[0].method", challenge("match = { \"json:/t\" = \"1\" }\nmethod = \"DELETE\"")),
+        ("challenge[0].body", challenge("match = { \"json:/t\" = \"1\" }\nstatus = 204\nbody = \"x\"")),
+        ("challenge[0].match", challenge("match = { \"header:Host\" = \"*\" }")),
+        ("challenge[0].match", challenge("match = { \"json:/t\" = \"*\" }\nbody = \"{json:/t}\"")),
+        ("challenge[0].match", challenge("match = { \"header:Content-Type\" = \"application/json\" }")),
+        ("challenge[0].match", challenge("body = \"{json:/challenge}\"")),
         ("challenge[0].status", challenge("match = { \"json:/t\" = \"1\" }\nstatus = 302")),
         ("challenge[0].content_type", challenge("match = { \"json:/t\" = \"1\" }\ncontent_type = \"a\\nb\"")),
         ("challenge[0].body", challenge("match = { \"json:/t\" = \"1\" }\nbody = \"{nothing}\"")),
@@ -85,7 +92,7 @@ fn each_mistake_names_its_field() {
         ("emit", hmac("emit = \"v1\"")),
         ("emit", hmac("emit = \"{sig}{t}\"")),
         ("challenge[0].match", challenge("signed = false\nmethod = \"GET\"")),
-        ("challenge[0].body", challenge("body = \"[{query:a}]\"")),
+        ("challenge[0].body", challenge("signed = false\nbody = \"[{query:a}]\"")),
         ("challenge[0].body", challenge("body = \"{query:a|sha256hex}\"")),
         ("challenge[0].body", challenge("body = \"{sig:a|hmac-hex}\"")),
         (
@@ -97,6 +104,7 @@ fn each_mistake_names_its_field() {
             "challenge[0].headers.Set-Cookie",
             challenge("match = { \"json:/t\" = \"1\" }\nheaders = { Set-Cookie = \"a\" }"),
         ),
+        ("challenge[0].headers.X-A", challenge("match = { \"json:/t\" = \"1\" }\nheaders = { X-A = \"a\\nb\" }")),
         ("challenge[0].headers.a b", challenge("match = { \"json:/t\" = \"1\" }\nheaders = { \"a b\" = \"a\" }")),
         (
             "challenge[0].content_type",
@@ -107,6 +115,19 @@ fn each_mistake_names_its_field() {
             challenge("match = { \"json:/t\" = \"1\" }\ncheck = { at = \"query:a\", key = \"v:\" }"),
         ),
         ("challenge[0].check.at", challenge("signed = false\ncheck = { at = \"a\", key = \"v:\" }")),
+        ("challenge[0].check.at", challenge("signed = false\ncheck = { at = \"header:X-Sig\", key = \"v:\" }")),
+        ("challenge[0].check.at", challenge("signed = false\ncheck = { at = \"header:X-Sig\", adopt = true }")),
+        ("challenge[0].check.at", challenge("signed = false\ncheck = { at = \"header:Host\", adopt = true }")),
+        (
+            "challenge[0].check.at",
+            challenge("signed = false\nrequest_body = \"\"\ncheck = { at = \"json:/s\", adopt = true }"),
+        ),
+        (
+            "challenge[0].body",
+            challenge("signed = false\nbody = \"{query:a|hmac-hex}\"\ncheck = { at = \"header:X-S\", adopt = true }"),
+        ),
+        ("id[0]", hmac("id = [\"json:/~2\"]")),
+        ("id[0]", hmac("id = [\"json:/a/~\"]")),
         ("challenge[0].check.key", challenge("signed = false\ncheck = { at = \"query:a\", key = \"\" }")),
         (
             "alternatives[1].sig.encoding",
@@ -281,4 +302,72 @@ fn unknown_fields_in_an_alternative_are_mistakes() {
     assert!(toml::from_str::<SchemeSpec>("time = { units = \"s\" }").is_err());
     assert!(toml::from_str::<SchemeSpec>("[[challenge]]\nanswer = \"s\"").is_err());
     assert!(toml::from_str::<SchemeSpec>("[[challenge]]\ncheck = { place = \"s\" }").is_err());
+}
+
+/// Nobody who calls has our answer set a header that means something to a browser or a proxy.
+#[test]
+fn answers_hold_headers_of_the_provider_alone() {
+    let told = |name: &str, value: &str| {
+        let text = format!(
+            "verify = \"hmac-sha256\"\n{SIG}[[challenge]]\nsigned = false\nmethod = \"GET\"\n\
+             match = {{ \"query:q\" = \"*\" }}\nheaders = {{ \"{name}\" = \"{value}\" }}"
+        );
+        problems(&custom(&text), vec![text_secret()]).iter().map(|problem| problem.field.clone()).collect::<String>()
+    };
+    for (name, value) in
+        [("X-Hook-Secret", "{query:q}"), ("WebHook-Allowed-Origin", "{query:q}"), ("X-Fixed", "1"), ("Allow", "POST")]
+    {
+        assert_eq!(told(name, value), "", "{name}");
+    }
+    assert_eq!(told("Allow", "{query:q}"), "challenge[0].headers.Allow");
+    for name in [
+        "Refresh",
+        "Clear-Site-Data",
+        "Strict-Transport-Security",
+        "Content-Encoding",
+        "Content-Disposition",
+        "Content-Type",
+        "Access-Control-Allow-Origin",
+        "Date",
+        "Trailer",
+        "Upgrade",
+        "WWW-Authenticate",
+        "Location",
+        "Set-Cookie",
+        "X-Accel-Redirect",
+        "X-Sendfile",
+        "X-Content-Type-Options",
+        "X-Frame-Options",
+    ] {
+        for value in ["{query:q}", "fixed"] {
+            assert_eq!(told(name, value), format!("challenge[0].headers.{name}"));
+        }
+    }
+}
+
+#[test]
+fn a_secret_on_one_line_has_no_line_end() {
+    for end in ["\n", "\r\n", "\n\n"] {
+        let found = problems(&builtin("github"), vec![Secret::new(format!("a-secret-of-a-variable{end}"))]);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].to_string().starts_with("secrets[0]: ends in a line end"), "{found:?}");
+    }
+    let verify = vec![text_secret(), Secret::new("verify:our-own-word\n")];
+    assert_eq!(problems(&builtin("meta"), verify)[0].field, "secrets[1]");
+}
+
+#[test]
+fn a_window_that_outlasts_the_memory_is_warned_of() {
+    let of = |scheme: &str, tolerance: Option<u64>, window: &str, dedup: Option<&str>| {
+        let window = Some(window.to_owned());
+        let spec = SourceSpec { tolerance, dedup_window: window, dedup: dedup.map(str::to_owned), ..builtin(scheme) };
+        compile(&spec, vec![text_secret()]).warnings().join("\n")
+    };
+    for scheme in ["stripe", "hook0"] {
+        assert!(of(scheme, None, "299s", None).starts_with("dedup_window: is shorter"), "{scheme}");
+        assert!(of(scheme, Some(3_600), "59m", None).starts_with("dedup_window: is shorter"), "{scheme}");
+        assert_eq!(of(scheme, None, "300s", None), "");
+        assert_eq!(of(scheme, Some(60), "1m", None), "");
+        assert_eq!(of(scheme, None, "1m", Some("none")), "");
+    }
 }
