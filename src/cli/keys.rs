@@ -196,6 +196,12 @@ pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     seconds().or_else(|| Timestamp::parse_rfc3339(text)).ok_or_else(|| wrong.to_owned())
 }
 
+/// Reads a time that a sender could write: none before 1970.
+pub(super) fn time_of_signing(text: &str) -> Result<Timestamp, String> {
+    let early = || "it is before 1970, which no signature says: write a later one".to_owned();
+    time(text).and_then(|at| if at < Timestamp::ZERO { Err(early()) } else { Ok(at) })
+}
+
 /// Reads a time in the past as the API wants it: RFC 3339, or a duration ago.
 pub(super) fn moment(text: &str) -> Result<String, String> {
     if let Ok(ago) = duration::parse(text) {
@@ -227,6 +233,9 @@ mod tests {
     fn times_and_spans() {
         for text in ["1769846400", "2026-01-31T08:00:00Z", "2026-01-31T09:00:00+01:00"] {
             assert_eq!(time(text).map(Timestamp::as_seconds), Ok(1_769_846_400), "{text}");
+        }
+        for early in ["-1", "1969-12-31T23:59:59Z"] {
+            assert!(time(early).is_ok() && time_of_signing(early).unwrap_err().contains("before 1970"), "{early}");
         }
         for bad in ["", "yesterday", "1.5", "99999999999999999999", "9223372036854775807", "2026-01-31"] {
             assert!(time(bad).unwrap_err().contains("RFC 3339"), "{bad}");

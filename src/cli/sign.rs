@@ -1,14 +1,14 @@
 //! `hookgate sign`, and what it shares with `send`.
 
 use super::delivery::bytes_of;
-use super::keys::{Keys, Ready, now, time};
+use super::keys::{Keys, Ready, now, time_of_signing};
 use super::{Context, Exit, Failure, Format};
 use crate::clock::Timestamp;
 use crate::delivery::{EventId, Mint};
 use crate::entropy::SystemEntropy;
 use crate::verify::{Request, Rotation, SignRequest, Source};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::Url;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub struct Signing {
     #[arg(long = "type", value_name = "TYPE")]
     pub event_type: Option<String>,
     /// The signed time: RFC 3339, or Unix seconds [default: now]
-    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", value_parser = time_of_signing, allow_hyphen_values = true)]
     pub at: Option<Timestamp>,
     /// The body's content type
     #[arg(long, value_name = "TYPE", default_value = "application/json")]
@@ -114,9 +114,16 @@ impl<'a> Signature<'a> {
     /// What nobody would let in is not given out: some schemes sign forms alone, or a time that stands in the body.
     fn prove(&self, source: &Source, signed: &[(String, String)], body: &Bytes, at: Timestamp) -> Result<(), Failure> {
         let content_type = ("content-type".to_owned(), self.signing.content_type.clone());
-        let sent = std::iter::once(&content_type).chain(signed);
-        let sent = sent.filter_map(|(name, value)| Some((name.parse::<HeaderName>().ok()?, value.parse().ok()?)));
-        let headers: HeaderMap = sent.collect();
+        let mut headers = HeaderMap::new();
+        for (name, value) in std::iter::once(&content_type).chain(signed) {
+            let sent = name.parse::<HeaderName>().ok().zip(value.parse::<HeaderValue>().ok());
+            let told = || {
+                let told = format!("what {name} would hold cannot be sent in a header");
+                Failure::usage(told, "give --content-type, --id and --type in visible ASCII, without line ends")
+            };
+            let (name, value) = sent.ok_or_else(told)?;
+            headers.append(name, value);
+        }
         let request = Request { method: &Method::POST, url: &self.url, headers: &headers, body, received_at: at };
         source.verify(request).map_err(|refusal| {
             Failure::usage(

@@ -107,6 +107,31 @@ fn what_would_be_refused_is_not_signed() {
     assert_eq!(out(&ran), "");
     let form = ["--data", "a=1", "--content-type", "application/x-www-form-urlencoded"];
     assert_eq!(code(&run(&[&keys[..], &form].concat())), 0);
+    let plain = ["sign", "--scheme=slack", "--secret=a-secret-of-somebody", "--data=x"];
+    for (more, told) in [
+        (&["--content-type=a\nb: c", "--curl=http://127.0.0.1:1/x"][..], "what content-type would hold"),
+        (&["--at=-1"], "is before 1970"),
+    ] {
+        let ran = run(&[&plain[..], more].concat());
+        assert!(code(&ran) == 2 && err(&ran).contains(told) && out(&ran).is_empty(), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_switch_of_a_scheme_is_told_by_a_flag() {
+    let files = Files::new();
+    let cases: Value = serde_json::from_str(include_str!("../golden/signatures_code.json")).unwrap();
+    let case = cases.as_array().unwrap().iter().find(|case| case["id"] == "hook0-01").unwrap();
+    let file = files.write("r.json", case["request"].to_string());
+    let secret = format!("--secret={}", case["secrets"][0].as_str().unwrap());
+    let at = format!("--at={}", case["now_unix"]);
+    let verify = |more: &[&str]| {
+        run(&[&["verify", "--scheme=hook0", "--json", "--request", &file, &at, &secret], more].concat())
+    };
+    assert_eq!(json(&verify(&[]))["code"], "insufficient_coverage");
+    assert_eq!(json(&verify(&["--param=allow_v0=false"]))["code"], "insufficient_coverage");
+    assert_eq!(json(&verify(&["--param=allow_v0=true"]))["valid"], true);
+    assert_eq!(code(&verify(&["--param=allow_v0=yes"])), 2);
 }
 
 /// Schemes that want to know more than a secret are told it by flags.
