@@ -338,7 +338,8 @@ fn host_settings(settings: &Settings, compiler: Compiler, cache_key: Secret) -> 
     }
 }
 
-fn plugin_limits(limits: &crate::config::PluginLimits) -> plugin::Limits {
+/// What the configuration grants, as the plugin host takes it.
+pub fn plugin_limits(limits: &crate::config::PluginLimits) -> plugin::Limits {
     plugin::Limits {
         component_bytes_max: bytes(limits.component_bytes_max),
         call_time_max: limits.call_time_max,
