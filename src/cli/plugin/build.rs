@@ -25,7 +25,7 @@ pub(super) fn run(args: &Build, context: &mut Context<'_>) -> Result<Exit, Failu
     let project = Project::at(&dir)?;
     let limits = limits(Some(&project), context)?;
     // Tools run in the project's folder and are named by whole paths.
-    let root = std::path::absolute(&dir)?;
+    let root = dir.canonicalize()?;
     let draft = root.join(format!(".{}.draft.wasm", project.manifest.name));
     let built = tool(&project, &root, &draft, context).and_then(|left| {
         let wasm = bounded(&left, OUTPUT_BYTES_MAX)
