@@ -153,7 +153,8 @@ fn a_check_names_every_rule_that_is_broken() {
         assert!(module.contains(&memory(32)));
         guests::component("classify-only", &module.replace(&memory(32), &memory(pages)))
     };
-    let cases: [(&str, Vec<u8>, &[&str], &str, &str); 10] = [
+    type Case = (&'static str, Vec<u8>, &'static [&'static str], &'static str, &'static str);
+    let cases: [Case; 10] = [
         ("core", wat::parse_str("(module)").unwrap(), &["format"], "core module", "hookgate plugin build"),
         ("text", b"(component)".to_vec(), &["format"], "text", "wit/hookgate.wit"),
         ("empty", wat::parse_str("(component)").unwrap(), &["exports"], "neither", "plugins/README.md"),
@@ -187,7 +188,7 @@ fn a_check_names_every_rule_that_is_broken() {
     let told = ran.json();
     assert_eq!((ran.code, &told["ok"], &told["problems"]), (0, &json!(true), &json!([])));
     assert_eq!(told["exports"], json!(["hookgate:plugin/classifier@1.0.0"]));
-    assert_eq!(told["imports"][0], "hookgate:plugin/types@1.0.0");
+    assert!(told["imports"].as_array().unwrap().contains(&json!("hookgate:plugin/types@1.0.0")), "{told}");
     assert_eq!(told["digest"].as_str().unwrap().len(), 64);
     let ran = folder.run(&["check", "good.wasm"]);
     assert!(ran.err.contains("a gateway takes it") && !ran.out.contains("FAILED"), "{ran:?}");
@@ -354,8 +355,9 @@ fn script(path: &Path, text: &str) {
 #[test]
 fn a_build_makes_a_component_of_what_the_tool_leaves() {
     let folder = Folder::new();
-    let new = |lang: &str| assert_eq!(folder.run(&["new", "--lang", lang, lang]).code, 0);
-    ["rust", "js", "python", "c"].map(new);
+    for lang in ["rust", "js", "python", "c"] {
+        assert_eq!(folder.run(&["new", "--lang", lang, lang]).code, 0);
+    }
     // On a machine with nothing each language's tool is named, and how to get it.
     let nowhere = [("PATH", "/nowhere")];
     for (lang, install) in [
