@@ -61,8 +61,43 @@ impl Timestamp {
 
     /// Reads RFC 3339 with any offset; fractions beyond a millisecond are dropped.
     pub fn parse_rfc3339(text: &str) -> Option<Self> {
-        text.parse::<jiff::Timestamp>().ok().map(|t| Timestamp(t.as_millisecond()))
+        let read = || text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond);
+        plain_utc(text.as_bytes()).or_else(read).map(Timestamp)
     }
+}
+
+/// The milliseconds of `2026-01-31T08:00:00Z`, with a fraction or without: how nearly everybody writes a time, read
+/// several times as fast as the library reads all forms. `None`: another form, or no time.
+fn plain_utc(text: &[u8]) -> Option<i64> {
+    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', n1, n2, b':', s1, s2, rest @ .., b'Z'] = text
+    else {
+        return None;
+    };
+    let number = |digits: &[u8]| {
+        let digit = |number: i64, byte: &u8| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0'));
+        digits.iter().try_fold(0, digit)
+    };
+    let year = number(&[*y1, *y2, *y3, *y4])?;
+    let (month, day) = (number(&[*m1, *m2])?, number(&[*d1, *d2])?);
+    let (hour, minute, second) = (number(&[*h1, *h2])?, number(&[*n1, *n2])?, number(&[*s1, *s2])?);
+    // Where months differ, seconds leap and time runs to zero, the library knows.
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=28).contains(&day) || hour > 23 || minute > 59 || second > 59
+    {
+        return None;
+    }
+    let millis = match rest {
+        [] => 0,
+        [b'.', fraction @ ..] if (1..=9).contains(&fraction.len()) => {
+            number(fraction)? * 1_000_000_000 / 10_i64.pow(u32::try_from(fraction.len()).ok()?) / 1_000_000
+        }
+        _ => return None,
+    };
+    // Days since 1970-01-01, with years that begin in March, so that the leap day is the last of its year.
+    let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
+    let days =
+        year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (153 * month + 2) / 5 + day
+            - 719_469;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + millis)
 }
 
 impl fmt::Debug for Timestamp {
@@ -209,6 +244,48 @@ mod tests {
         assert_eq!(t.to_rfc3339(), "2023-11-14T22:13:20.007Z");
         assert_eq!(Timestamp::parse_rfc3339("2023-11-14T23:13:20.007+01:00"), Some(t));
         assert_eq!(Timestamp::parse_rfc3339("yesterday"), None);
+    }
+
+    #[test]
+    fn the_plain_form_is_read_as_the_library_reads_it() {
+        let library = |text: &str| text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond);
+        let mut plain = 0;
+        for year in [0, 4, 1600, 1899, 1900, 1969, 1970, 1972, 2000, 2023, 2024, 2026, 2100, 2400, 9999] {
+            for month in 0..=13 {
+                for day in 0..=32 {
+                    for (n, rest) in
+                        ["T00:00:00Z", "T23:59:59.999Z", "T08:07:06.1Z", "T08:07:06.123456789Z"].iter().enumerate()
+                    {
+                        let text = format!("{year:04}-{month:02}-{day:02}{rest}");
+                        let expected = library(&text);
+                        assert_eq!(Timestamp::parse_rfc3339(&text).map(|t| t.0), expected, "{text}");
+                        plain += usize::from(plain_utc(text.as_bytes()).is_some() && n == 0);
+                    }
+                }
+            }
+        }
+        assert_eq!(plain, 9 * 12 * 28);
+        for text in [
+            "2026-01-31 08:00:00Z",
+            "2026-01-31T08:00:00",
+            "2026-01-31T08:00Z",
+            "2026-01-31T08:00:00.Z",
+            "2026-01-31T08:00:00,5Z",
+            "2026-01-31T08:00:00.1234567890Z",
+            "2026-01-31T24:00:00Z",
+            "2026-01-31T08:60:00Z",
+            "2026-01-31T08:00:60Z",
+            "2026-01-3\u{661}T08:00:00Z",
+            "20\u{662}-01-31T08:00:00Z",
+            "+002026-01-31T08:00:00Z",
+            "2026-01-20T08:00:00z",
+            "2026-01-20T08:00:00+01:00",
+            "2026-01-20T08:00:00.5+01:00",
+            "Z",
+            "",
+        ] {
+            assert_eq!(Timestamp::parse_rfc3339(text).map(|t| t.0), library(text), "{text}");
+        }
     }
 
     #[test]

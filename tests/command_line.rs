@@ -29,6 +29,59 @@ fn results_become_exit_codes() {
     hookgate(&["endpoint", "list", "--token=t", "--url=http://127.0.0.1:1", "--tenant=a"]).assert().code(3);
 }
 
+/// What is wrong is told of the configuration, not of what it would have said.
+#[test]
+fn a_broken_configuration_is_named_by_every_command_that_needs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(file("broken.toml"), "[server]\ningres = \"x\"\nadmin = 5\n").unwrap();
+    std::fs::write(file("no.toml"), "[server\n").unwrap();
+    let told = |args: &[&str], env: &[(&str, &str)]| {
+        let mut command = hookgate(args);
+        let output = command.current_dir(folder.path()).envs(env.iter().copied()).output().unwrap();
+        assert!(output.stdout.is_empty(), "{output:?}");
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (broken, no) = (file("broken.toml"), file("no.toml"));
+    let with_flags = ["--url=http://127.0.0.1:1", "--token=t", "--tenant=a"];
+    for command in [
+        &["source", "list"][..],
+        &["event", "list"],
+        &["tail", "--count=1"],
+        &["verify", "--source=a/b", "--request=-"],
+        &["sign", "--source=a/b", "--data=x"],
+    ] {
+        let (code, error) = told(&[command, &["--config", &broken]].concat(), &[]);
+        assert_eq!(code, 2, "{command:?}: {error}");
+        let first = format!(
+            "error: the configuration `{broken}` has 2 mistakes, the first: {broken}:2:1: server.ingres: unknown key"
+        );
+        assert!(error.starts_with(&first), "{command:?}: {error}");
+        assert!(
+            error.contains(&format!("help: correct it; `hookgate check --config {broken}` shows where")),
+            "{error}"
+        );
+        let (code, error) = told(command, &[("HOOKGATE_CONFIG", &no)]);
+        assert!(code == 2 && error.contains(&format!("the configuration `{no}` has a mistake: {no}:1:")), "{error}");
+    }
+    // A file that nobody named counts where something is needed of it.
+    std::fs::write(file("hookgate.toml"), "[server]\ningres = \"x\"\n").unwrap();
+    for flags in [&[][..], &with_flags[..1], &with_flags[1..]] {
+        let (code, error) = told(&[&["source", "list"], flags].concat(), &[]);
+        assert_eq!(code, 2, "{flags:?}: {error}");
+        assert!(
+            error.starts_with("error: the configuration `hookgate.toml` has a mistake: hookgate.toml:2:1: "),
+            "{error}"
+        );
+    }
+    let (code, error) = told(&[&["source", "list"], &with_flags[..]].concat(), &[]);
+    assert_eq!(code, 3, "all was said by flags: {error}");
+    std::fs::remove_file(file("hookgate.toml")).unwrap();
+    let (code, error) = told(&["source", "list"], &[("HOOKGATE_SERVER__INGRESS", "zz")]);
+    assert_eq!(code, 2);
+    assert!(error.starts_with("error: the configuration has a mistake: HOOKGATE_SERVER__INGRESS: "), "{error}");
+}
+
 #[test]
 fn the_demo_is_five_stages_in_one_document_or_in_silence() {
     let shown = hookgate(&["demo", "--exit"]).assert().code(0).get_output().stdout.clone();

@@ -55,6 +55,7 @@ const OUTSIDE_CRATES: &[(&str, &[&str])] = &[
     ("tokio_rustls", &["egress"]),
     ("clap", &["cli"]),
     ("toml", &["config", "verify"]),
+    ("sfv", &["verify"]),
     ("webpki", &["verify"]),
     ("x509_parser", &["verify"]),
 ];

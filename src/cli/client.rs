@@ -3,7 +3,7 @@
 use super::exit::{Exit, Failure};
 use super::output::plain;
 use super::{Context, Globals};
-use crate::config::{self, Env, Outside, Settings};
+use crate::config::{self, Env, Settings};
 use crate::secret::Secret;
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// A compilation has its own limit, and others may be before it.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 /// For what is nice to know.
 const GLANCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// An event's body may have 25 MiB; a page of 200 deliveries has far less.
@@ -43,14 +45,14 @@ impl Client {
         let given = globals.url.clone().or_else(|| env.value("HOOKGATE_URL").map(str::to_owned));
         let base = match &given {
             Some(url) => parse_base(url)?,
-            None => parse_base(&format!("http://{}", reachable(local.settings.server.admin)))?,
+            None => parse_base(&format!("http://{}", reachable(local.told()?.server.admin)))?,
         };
         let token = match globals.token.as_deref().or_else(|| env.value("HOOKGATE_TOKEN")) {
             Some(token) => Secret::new(token),
             None => local.token(env, &base)?,
         };
-        let tenants = &local.settings.tenants;
-        let only = tenants.keys().next().filter(|_| tenants.len() == 1).map(ToString::to_string);
+        let tenants = local.settings.as_ref().map(|settings| &settings.tenants);
+        let only = tenants.ok().filter(|all| all.len() == 1).and_then(|all| all.keys().next()).map(ToString::to_string);
         let tenant = globals.tenant.clone().or_else(|| env.value("HOOKGATE_TENANT").map(str::to_owned)).or(only);
         Ok(Client { http: http()?, base, token, tenant })
     }
@@ -121,6 +123,13 @@ impl Client {
         if answer.is_empty() { Ok(Value::Null) } else { json(&answer) }
     }
 
+    /// Uploads a component.
+    pub async fn put_wasm(&self, path: &str, query: &[(&str, String)], wasm: Vec<u8>) -> Result<Value, Failure> {
+        let request = self.request(Method::PUT, path, query)?;
+        let request = request.header(header::CONTENT_TYPE, "application/wasm").body(wasm).timeout(UPLOAD_TIMEOUT);
+        json(&self.answer(path, request).await?)
+    }
+
     /// Up to `limit` items over as many pages as it takes, as one document.
     pub async fn list(&self, path: &str, query: &[(&str, String)], limit: u32) -> Result<Value, Failure> {
         let mut items: Vec<Value> = Vec::new();
@@ -153,6 +162,22 @@ impl Client {
         body: Option<&Value>,
         request_id: Option<&str>,
     ) -> Result<Bytes, Failure> {
+        let mut request = self.request(method, path, query)?;
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        if let Some(id) = request_id {
+            request = request.header(IDEMPOTENCY_KEY, id);
+        }
+        self.answer(path, request).await
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+    ) -> Result<reqwest::RequestBuilder, Failure> {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
         if !query.is_empty() {
@@ -162,13 +187,10 @@ impl Client {
         let mut bearer = header::HeaderValue::from_bytes(&bearer)
             .map_err(|_| Failure::usage("the token has characters that no token has", "check HOOKGATE_TOKEN"))?;
         bearer.set_sensitive(true);
-        let mut request = self.http.request(method, url).header(header::AUTHORIZATION, bearer);
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        if let Some(id) = request_id {
-            request = request.header(IDEMPOTENCY_KEY, id);
-        }
+        Ok(self.http.request(method, url).header(header::AUTHORIZATION, bearer))
+    }
+
+    async fn answer(&self, path: &str, request: reqwest::RequestBuilder) -> Result<Bytes, Failure> {
         let mut response = request.send().await.map_err(|e| self.unreachable(&e))?;
         let status = response.status();
         let mut answer = BytesMut::new();
@@ -237,22 +259,20 @@ fn reachable(listener: SocketAddr) -> SocketAddr {
 
 /// What the configuration on this machine tells of the server.
 struct Local {
-    settings: Settings,
+    /// Nobody named the file, and it has mistakes: a failure for who needs what it says.
+    settings: Result<Settings, Failure>,
 }
 
 impl Local {
     fn of(globals: &Globals, env: &Env) -> Result<Self, Failure> {
-        let path = globals.config_path(env);
-        let report = config::read(path.as_deref(), env, &[], Outside::Skip)
-            .map_err(|e| Failure::usage(e.to_string(), "correct --config or HOOKGATE_CONFIG"))?;
-        match report.settings {
-            Some(settings) => Ok(Local { settings }),
-            // Only who named the file relies on it.
-            None if path.is_some() => {
-                Err(Failure::usage("the configuration has mistakes", "see them with `hookgate check`"))
-            }
-            None => Ok(Local { settings: Settings::default() }),
+        match globals.settings(env) {
+            Err(failure) if globals.config_path(env).is_some() => Err(failure),
+            settings => Ok(Local { settings }),
         }
+    }
+
+    fn told(&self) -> Result<&Settings, Failure> {
+        self.settings.as_ref().map_err(Failure::clone)
     }
 
     /// The operator's token, for a server on this machine: it is nobody else's business.
@@ -263,19 +283,20 @@ impl Local {
                  --token, or --config and the file beside its ledger",
             ))
         };
+        let server = &self.told()?.server;
         let here = match base.host() {
-            Some(url::Host::Ipv4(ip)) => ip.is_loopback() || IpAddr::V4(ip) == self.settings.server.admin.ip(),
-            Some(url::Host::Ipv6(ip)) => ip.is_loopback() || IpAddr::V6(ip) == self.settings.server.admin.ip(),
+            Some(url::Host::Ipv4(ip)) => ip.is_loopback() || IpAddr::V4(ip) == server.admin.ip(),
+            Some(url::Host::Ipv6(ip)) => ip.is_loopback() || IpAddr::V6(ip) == server.admin.ip(),
             Some(url::Host::Domain(name)) => name == "localhost",
             None => false,
         };
         if !here {
             return none("the local one is not sent to another machine".to_owned());
         }
-        if let Some(token) = &self.settings.server.admin_token {
+        if let Some(token) = &server.admin_token {
             return Ok(token.clone());
         }
-        let file = self.settings.server.ledger.with_file_name(TOKEN_FILE);
+        let file = server.ledger.with_file_name(TOKEN_FILE);
         let found = config::SecretRef::File(file).resolve(env);
         found.or_else(|fault| none(fault.to_string()))
     }

@@ -2,10 +2,12 @@
 
 use super::{Context, Exit, Failure};
 use crate::clock::{Clock as _, SystemClock, Timestamp};
-use crate::config::{self, Outside, SecretRef, SourceSecret};
+use crate::config::{SecretRef, SourceSecret};
 use crate::delivery::Name;
 use crate::duration;
-use crate::verify::{ExpiringSecret, Rotation, SourceSpec, schemes};
+use crate::verify::{ExpiringSecret, Param, ParamKind, Rotation, SourceSpec, schemes};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 const DEFAULT_SCHEME: &str = "standard-webhooks";
@@ -18,6 +20,9 @@ pub struct Keys {
     /// env:NAME, file:PATH, or the secret itself; may be repeated
     #[arg(long = "secret", value_name = "SECRET", value_parser = secret, conflicts_with = "source")]
     pub secrets: Vec<SecretRef>,
+    /// A setting of the scheme, such as paypal's `webhook_id`; may be repeated, and a list has commas between its items
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = param, conflicts_with = "source")]
+    pub params: Vec<(String, String)>,
     /// A source of the configuration file, with its scheme and its secrets
     #[arg(long, value_name = "TENANT/NAME")]
     pub source: Option<String>,
@@ -56,15 +61,58 @@ impl Keys {
                 "describe it in the configuration file, and name it with --source TENANT/NAME",
             ));
         }
-        let spec = SourceSpec { scheme: scheme.to_owned(), tolerance, ..SourceSpec::default() };
+        let params = settings(scheme, &self.params)?;
+        let spec = SourceSpec { scheme: scheme.to_owned(), tolerance, params, ..SourceSpec::default() };
         if self.secrets.is_empty() && !spec.adopts() {
-            return Err(Failure::usage(
-                "no secret",
-                "give one with --secret env:NAME, or a source of the configuration with --source TENANT/NAME",
-            ));
+            let remedy = if schemes::publishes_keys(scheme) {
+                "nothing is fetched here: give the key or certificate that the provider publishes with --secret file:PATH"
+            } else {
+                "give one with --secret env:NAME, or a source of the configuration with --source TENANT/NAME"
+            };
+            return Err(Failure::usage("no secret", remedy));
         }
         let secrets: Vec<_> = self.secrets.iter().map(|at| SourceSecret { at: at.clone(), expires: None }).collect();
-        compiled(&spec, ("cli", "flags"), &secrets, context)
+        compiled(&spec, ("cli", "flags"), (&secrets, as_flags), context)
+    }
+}
+
+/// A scheme's settings as the file would have them, from those that were given one by one.
+fn settings(scheme: &str, given: &[(String, String)]) -> Result<BTreeMap<String, Value>, Failure> {
+    let known = schemes::settings(scheme);
+    let flag = |param: &Param| format!("--param {}='{}'", param.name, param.example);
+    let missing = |param: &&Param| param.is_needed() && !given.iter().any(|(name, _)| name == param.name);
+    if let [first, rest @ ..] = known.iter().filter(missing).collect::<Vec<_>>().as_slice() {
+        let names =
+            rest.iter().fold(format!("`{}`", first.name), |names, param| format!("{names} and `{}`", param.name));
+        let flags = rest.iter().fold(flag(first), |flags, param| format!("{flags} {}", flag(param)));
+        let remedy = format!("give e.g. {flags}, or name a source of the configuration with --source TENANT/NAME");
+        return Err(Failure::usage(format!("the scheme {scheme} needs {names}"), remedy));
+    }
+    let mut all: BTreeMap<String, Value> = BTreeMap::new();
+    for (name, value) in given {
+        let is_list = known.iter().any(|param| param.name == name && param.kind == ParamKind::List);
+        match all.get_mut(name) {
+            Some(Value::Array(items)) => items.extend(list(value)),
+            None if is_list => drop(all.insert(name.clone(), Value::Array(list(value).collect()))),
+            None => drop(all.insert(name.clone(), Value::from(value.as_str()))),
+            Some(_) => {
+                let remedy = "give it once: only a list may be told in several parts";
+                return Err(Failure::usage(format!("--param {name} is there twice"), remedy));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The items of a list, which may be none.
+fn list(value: &str) -> impl Iterator<Item = Value> {
+    value.split(',').filter(move |_| !value.is_empty()).map(|item| Value::from(item.trim()))
+}
+
+fn param(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        Some(_) | None => Err("write NAME=VALUE, such as webhook_id=8PT597110X687430LKGECATA".to_owned()),
     }
 }
 
@@ -84,13 +132,8 @@ fn configured(text: &str, tolerance: Option<u64>, context: &Context<'_>) -> Resu
         return Err(Failure::usage(format!("`{text}` names no source"), "write --source TENANT/NAME"));
     };
     let (tenant, source) = (name(tenant)?, name(source)?);
-    let path = context.globals.config_path(&context.env);
     // Only this source's secrets are needed here.
-    let report = config::read(path.as_deref(), &context.env, &[], Outside::Skip)
-        .map_err(|e| Failure::usage(e.to_string(), "correct --config or HOOKGATE_CONFIG"))?;
-    let Some(settings) = report.settings else {
-        return Err(Failure::usage("the configuration has mistakes", "see them with `hookgate check`"));
-    };
+    let settings = context.globals.settings(&context.env)?;
     let Some(found) = settings.tenants.get(&tenant).and_then(|t| t.sources.get(&source)) else {
         let all =
             settings.tenants.iter().flat_map(|(t, tenant)| tenant.sources.keys().map(move |s| format!("{t}/{s}")));
@@ -100,7 +143,7 @@ fn configured(text: &str, tolerance: Option<u64>, context: &Context<'_>) -> Resu
             .with_remedy(format!("there is {there}; another file is named with --config")));
     };
     let spec = SourceSpec { tolerance: tolerance.or(found.spec.tolerance), ..found.spec.clone() };
-    let source = compiled(&spec, (tenant.as_str(), source.as_str()), &found.secrets, context)?;
+    let source = compiled(&spec, (tenant.as_str(), source.as_str()), (&found.secrets, numbered), context)?;
     let public_url = settings.server.public_url.map(|url| url.as_str().trim_end_matches('/').to_owned());
     Ok(Ready { source, public_url })
 }
@@ -108,7 +151,7 @@ fn configured(text: &str, tolerance: Option<u64>, context: &Context<'_>) -> Resu
 fn compiled(
     spec: &SourceSpec,
     (tenant, source): (&str, &str),
-    secrets: &[SourceSecret],
+    (secrets, written): (&[SourceSecret], fn(&str) -> String),
     context: &Context<'_>,
 ) -> Result<Rotation, Failure> {
     let mut read: Vec<ExpiringSecret> = Vec::with_capacity(secrets.len());
@@ -119,12 +162,21 @@ fn compiled(
         read.push(ExpiringSecret { secret: found, expires: secret.expires });
     }
     spec.compile_rotating(&name(tenant)?, &name(source)?, &read).map_err(|problems| {
-        let told: Vec<String> = problems.iter().map(|problem| numbered(&problem.to_string())).collect();
+        let told: Vec<String> = problems.iter().map(|problem| written(&problem.to_string())).collect();
         Failure::new(Exit::Usage, told.join("\n       "))
     })
 }
 
-/// `secrets[0]: …` is `secret 1: …` for who gave it as a flag.
+/// The same, and `params.name: …` is `--param name: …`.
+fn as_flags(told: &str) -> String {
+    let told = numbered(told);
+    let flag = told
+        .strip_prefix("params")
+        .map(|rest| rest.strip_prefix('.').map_or(rest.to_owned(), |rest| format!(" {rest}")));
+    flag.map_or(told, |rest| format!("--param{rest}"))
+}
+
+/// `secrets[0]: …` is `secret 1: …`: people count from one.
 fn numbered(told: &str) -> String {
     let number = |rest: &str| {
         let (index, rest) = rest.split_once("]: ")?;

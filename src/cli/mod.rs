@@ -17,6 +17,7 @@ mod keys;
 pub mod listen;
 mod output;
 mod plugin;
+mod plugins;
 mod reference;
 pub mod request;
 pub mod send;
@@ -36,7 +37,7 @@ pub use exit::{Exit, Failure};
 pub use output::{Consent, Format, Output, Streams};
 pub use reference::reference;
 
-use crate::config::Env;
+use crate::config::{self, DEFAULT_PATH, Env, Outside, Settings};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -85,6 +86,28 @@ impl Globals {
         self.config.clone().or_else(|| env.value("HOOKGATE_CONFIG").map(PathBuf::from))
     }
 
+    /// What the configuration says, which is read without looking for what it names.
+    pub(super) fn settings(&self, env: &Env) -> Result<Settings, Failure> {
+        let path = self.config_path(env);
+        let report = config::read(path.as_deref(), env, &[], Outside::Skip)
+            .map_err(|e| Failure::usage(e.to_string(), "correct --config or HOOKGATE_CONFIG"))?;
+        if let Some(settings) = report.settings {
+            return Ok(settings);
+        }
+        let file = path.or_else(|| Some(PathBuf::from(DEFAULT_PATH)).filter(|path| path.exists()));
+        let (named, check) = match file.map(|file| file.display().to_string()) {
+            Some(file) => (format!(" `{file}`"), format!("hookgate check --config {file}")),
+            None => (String::new(), "hookgate check".to_owned()),
+        };
+        let lines = report.lines();
+        let first = lines.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or_default();
+        let told = match report.problems.len() {
+            1 => format!("the configuration{named} has a mistake: {first}"),
+            count => format!("the configuration{named} has {count} mistakes, the first: {first}"),
+        };
+        Err(Failure::usage(told, format!("correct it; `{check}` shows where")))
+    }
+
     fn format(&self) -> Format {
         match (self.json, self.quiet) {
             (true, _) => Format::Json,
@@ -116,7 +139,7 @@ enum Command {
     Event(event::Event),
     /// A receiver that prints what it gets, and verifies it
     Listen(listen::Listen),
-    /// Plugins: begin one, build it, and see what it does, without a gateway
+    /// Plugins: begin one, build and try it without a gateway; their versions, and which is in use
     #[command(subcommand)]
     Plugin(plugin::Plugin),
     /// Sign a body and post it

@@ -102,7 +102,7 @@ const NOTES: [(&str, &str); 11] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 57] = [
+const EXAMPLES: [(&str, &str); 63] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -159,6 +159,11 @@ const EXAMPLES: [(&str, &str); 57] = [
     ("hookgate plugin bench", "hookgate plugin bench"),
     ("hookgate plugin bench", "hookgate plugin bench fixtures/refused.json --calls 10000"),
     ("hookgate plugin fixture-schema", "hookgate plugin fixture-schema"),
+    ("hookgate plugin list", "hookgate plugin list"),
+    ("hookgate plugin get", "hookgate plugin get billing-rules"),
+    ("hookgate plugin upload", "hookgate plugin upload billing-rules billing-rules.wasm --activate"),
+    ("hookgate plugin activate", "hookgate plugin activate acme/billing-rules plg_01a22c30c0f870008114eb4fe6826dad"),
+    ("hookgate plugin rollback", "hookgate plugin rollback billing-rules"),
     (
         "hookgate send",
         "hookgate send http://127.0.0.1:8080/in/acme/github --source acme/github --type push --body push.json",
@@ -186,6 +191,10 @@ const EXAMPLES: [(&str, &str); 57] = [
         "hookgate verify --scheme stripe --secret env:STRIPE_SECRET --request pasted.http --now 2026-01-31T08:00:00Z",
     ),
     ("hookgate verify", "hookgate verify --source acme/partner --request - --json"),
+    (
+        "hookgate verify",
+        "hookgate verify --scheme paypal --param webhook_id=8PT597110X687430LKGECATA --secret file:cert.pem --request r.http",
+    ),
     ("hookgate verify", "hookgate verify --cases cases.json"),
 ];
 

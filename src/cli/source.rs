@@ -4,8 +4,8 @@ use super::keys::moment;
 use super::output::{plain, text};
 use super::table::Column;
 use super::{Client, Context, Exit, Failure, Format};
-use crate::verify::describe::{self, Description, Way};
-use crate::verify::schemes;
+use crate::verify::describe::{self, Cover, Description, Way};
+use crate::verify::{BodyCover, schemes};
 use serde_json::{Value, json};
 
 /// Sources: what is let in, what was refused, and the schemes there are
@@ -161,7 +161,9 @@ fn list_schemes(context: &mut Context<'_>) -> Result<(), Failure> {
 fn row(scheme: &Description) -> Value {
     let mut told: [Vec<String>; 4] = Default::default();
     for way in &scheme.ways {
-        let cells = [vec![way.algorithm.clone()], way.signature.clone(), vec![signed(way)], way.id.clone()];
+        // What takes a sentence has its place in `explain`.
+        let signed = if scheme.is_code { covers(way) } else { signed(way) };
+        let cells = [vec![way.algorithm.clone()], way.signature.clone(), vec![signed], way.id.clone()];
         for (column, cells) in told.iter_mut().zip(cells) {
             for cell in cells {
                 if !column.contains(&cell) {
@@ -183,10 +185,33 @@ fn row(scheme: &Description) -> Value {
 }
 
 fn signed(way: &Way) -> String {
-    match way.signed.as_deref() {
-        None => "by the provider's own rules".to_owned(),
-        Some("") => "nothing (a token)".to_owned(),
-        Some(template) => template.replace('\n', "\\n"),
+    match way.signed.as_str() {
+        "" => "nothing (a token)".to_owned(),
+        told => told.replace('\n', "\\n"),
+    }
+}
+
+/// What the signature proves.
+fn covers(way: &Way) -> String {
+    let Cover { body, url, by_settings } = way.covers;
+    if way.signed.is_empty() {
+        return String::new();
+    }
+    let body = match body {
+        BodyCover::Bytes => "every byte of the body",
+        BodyCover::Meaning => "what the body says, not how it is written",
+        BodyCover::Not => "not the body",
+    };
+    let url = if url { "; the URL" } else { "" };
+    let settings = if by_settings { "; with the settings below" } else { "" };
+    format!("{body}{url}{settings}")
+}
+
+fn window(way: &Way) -> String {
+    match (way.window_seconds, &way.time) {
+        (Some(seconds), Some(time)) => format!("{seconds} s before and after now, of {time}"),
+        (None, Some(time)) => format!("none, unless `tolerance` sets one, of {time}"),
+        (_, None) => "none".to_owned(),
     }
 }
 
@@ -236,13 +261,18 @@ fn lines(scheme: &Description) -> Vec<String> {
             tell("signature", &format!("{}{form}", way.signature.join(" or ")));
         }
         tell("signed", &signed(way));
-        let window = way.window_seconds.map_or_else(|| "none".to_owned(), |s| format!("{s} s before and after now"));
-        tell("window", &window);
+        tell("covers", &covers(way));
+        tell("window", &window(way));
         tell("id", &way.id.join(", else "));
         tell("type", &way.event_type.join(", else "));
     }
     tell("dedup", &scheme.dedup);
     scheme.handshakes.iter().for_each(|handshake| tell("handshake", handshake));
+    match scheme.receipt {
+        None => {}
+        Some("") => tell("answers", "without a body, whatever they say"),
+        Some(receipt) => tell("answers", &format!("`{receipt}`, to every event")),
+    }
     scheme.links.iter().for_each(|link| tell("see", link));
     let told: Vec<&String> = scheme.notes.iter().chain(&scheme.pitfalls).collect();
     if !told.is_empty() {

@@ -1,5 +1,7 @@
 //! The command line from outside: golden help, exit codes, and every client command against a small server.
 
+mod plugins;
+
 use super::*;
 use crate::clock::Timestamp;
 use crate::config::Env;
@@ -301,6 +303,8 @@ fn schemes_are_told_without_a_server() {
         (&["list-schemes"][..], "list-schemes"),
         (&["explain", "stripe"], "explain-stripe"),
         (&["explain", "standard-webhooks"], "explain-standard-webhooks"),
+        (&["explain", "aws-sns"], "explain-aws-sns"),
+        (&["explain", "rfc9421"], "explain-rfc9421"),
     ] {
         let ran = run(&[], &[&["source"][..], args].concat());
         assert_eq!((ran.exit, ran.err.as_str()), (Exit::Done, ""));
@@ -853,6 +857,9 @@ fn arguments_of_commands_agree_with_themselves() {
         (&["verify", "--secret=", "--request=f"], false),
         (&["verify", "--request=f", "--secret=s", "--at=noon"], false),
         (&["verify", "--cases=f", "--scheme=github"], false),
+        (&["verify", "--cases=f", "--param=a=b"], false),
+        (&["verify", "--source=a/b", "--param=a=b", "--request=f"], false),
+        (&["verify", "--secret=s", "--param==b", "--request=f"], false),
         (&["verify", "--cases=f", "--at=5"], false),
         (&["verify", "--cases=f", "--request=f"], false),
         (&["verify"], false),

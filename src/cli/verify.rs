@@ -38,7 +38,7 @@ pub struct Verify {
     #[arg(long)]
     pub url: Option<String>,
     /// A file of cases, each with what is expected of it, or `-`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["scheme", "secrets", "source", "now", "tolerance", "url"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scheme", "secrets", "params", "source", "now", "tolerance", "url"])]
     pub cases: Option<PathBuf>,
 }
 

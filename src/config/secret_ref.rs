@@ -26,6 +26,8 @@ pub enum SecretFault {
     Unreadable { path: String, why: String },
     #[error("the secret in {0} is empty")]
     Empty(String),
+    #[error("the secret in {0} is nothing but blanks")]
+    Blank(String),
     #[error("the file `{0}` is larger than 64 KiB, which no secret is")]
     TooLarge(String),
 }
@@ -49,7 +51,11 @@ impl SecretRef {
             SecretRef::File(path) => read(path)?,
             SecretRef::Literal(secret) => secret.clone(),
         };
-        if secret.is_empty() { Err(SecretFault::Empty(self.place())) } else { Ok(secret) }
+        match secret.expose().trim_ascii() {
+            [] if secret.is_empty() => Err(SecretFault::Empty(self.place())),
+            [] => Err(SecretFault::Blank(self.place())),
+            _ => Ok(secret),
+        }
     }
 
     /// Where it is, for people.
@@ -125,6 +131,9 @@ mod tests {
         assert_eq!(file(b"a\n\n").unwrap().expose(), b"a\n");
         assert_eq!(file(b" a ").unwrap().expose(), b" a ");
         assert!(matches!(file(b"\n"), Err(SecretFault::Empty(_))));
+        for blank in [&b" "[..], b"\n\n", b" \t\r\n \n"] {
+            assert!(matches!(file(blank), Err(SecretFault::Blank(_))), "{blank:?}");
+        }
         assert!(matches!(file(&vec![b'x'; 65 << 10]), Err(SecretFault::TooLarge(_))));
         let gone = SecretRef::parse("file:gone", dir.path()).resolve(&Env::default());
         assert!(matches!(gone, Err(SecretFault::Unreadable { .. })));

@@ -162,6 +162,7 @@ fn read_custom(walk: &mut Walk<'_>, s: &mut Section<'_>, scheme: Option<&At<Stri
         event_type: texts(walk, s, "type"),
         when: one_or_more(walk, s, "when"),
         challenge: data(walk, s, "challenge"),
+        answers: text(walk, s, "answers"),
         alternatives: data(walk, s, "alternatives"),
     };
     let scheme = scheme?;

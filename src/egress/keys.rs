@@ -4,7 +4,7 @@
 use super::{Answer, Exchange, Outbound, Transport};
 use crate::clock::{Clock, Timestamp};
 use crate::secret::Secret;
-use crate::verify::{Fetched, KeyQuery, KeySource, KeyUrl, Unreachable};
+use crate::verify::{Fetched, Found, KeyQuery, KeySource, KeyUrl, Unreachable};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -51,11 +51,14 @@ struct Memory {
     hosts: HashMap<String, (Timestamp, u32)>,
 }
 
+/// What stood at a place, and how long ago.
+type Aged = (Arc<Found>, Duration);
+
 struct Entry {
     /// Held by who fetches.
     flight: Arc<Flight<()>>,
     /// What stood there, or that nothing did, and when.
-    found: Option<(Option<Bytes>, Timestamp)>,
+    found: Option<(Option<Arc<Found>>, Timestamp)>,
     /// Why it could not be had, and when. What was found before is kept beside it.
     down: Option<(Unreachable, Timestamp)>,
     used: Timestamp,
@@ -63,15 +66,15 @@ struct Entry {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        self.found.as_ref().and_then(|(bytes, _)| bytes.as_ref()).map_or(0, Bytes::len)
+        self.found.as_ref().and_then(|(found, _)| found.as_ref()).map_or(0, |found| found.bytes().len())
     }
 
     /// What counts now. `None`: it has to be fetched.
-    fn answer(&self, now: Timestamp, age_max: Duration) -> Option<Result<Option<(Bytes, Duration)>, Unreachable>> {
-        if let Some((bytes, at)) = &self.found {
+    fn answer(&self, now: Timestamp, age_max: Duration) -> Option<Result<Option<Aged>, Unreachable>> {
+        if let Some((found, at)) = &self.found {
             let age = now.since(*at);
-            match bytes {
-                Some(bytes) if age < age_max => return Some(Ok(Some((bytes.clone(), age)))),
+            match found {
+                Some(found) if age < age_max => return Some(Ok(Some((Arc::clone(found), age)))),
                 None if age < ABSENT_FOR => return Some(Ok(None)),
                 Some(_) | None => {}
             }
@@ -133,8 +136,8 @@ impl Keys {
 
     async fn look(&self, query: &KeyQuery) -> Result<Option<Fetched>, Unreachable> {
         let digest = query.digest();
-        let told = |answer: Option<(Bytes, Duration)>| {
-            answer.map(|(bytes, age)| Fetched { bytes, age, anchors: Arc::clone(&self.anchors) })
+        let told = |answer: Option<Aged>| {
+            answer.map(|(found, age)| Fetched { found, age, anchors: Arc::clone(&self.anchors) })
         };
         let flight = {
             let now = self.clock.now();
@@ -155,19 +158,20 @@ impl Keys {
         // A key that was there before is asked for at its own pace, whatever strangers made us ask of its host.
         let is_known = self.memory().entry(digest, now).bytes() > 0;
         let got = self.ask(query.url(), query.body(), is_known).await;
+        let got = got.map(|bytes| bytes.map(|bytes| Arc::new(Found::new(bytes))));
         let now = self.clock.now();
         {
             let mut memory = self.memory();
             let entry = memory.entry(digest, now);
             match &got {
-                Ok(bytes) => (entry.found, entry.down) = (Some((bytes.clone(), now)), None),
+                Ok(found) => (entry.found, entry.down) = (Some((found.clone(), now)), None),
                 Err(why) => entry.down = Some((why.clone(), now)),
             }
         }
         drop(turn);
         drop(flight);
         self.memory().fit(0);
-        got.map(|bytes| told(bytes.map(|bytes| (bytes, Duration::ZERO))))
+        got.map(|found| told(found.map(|found| (found, Duration::ZERO))))
     }
 
     /// One request. `None`: the server says that there is no such key.
@@ -240,6 +244,10 @@ impl KeySource for Keys {
 mod tests {
     use super::*;
 
+    fn kept(bytes: &[u8]) -> Arc<Found> {
+        Arc::new(Found::new(Bytes::copy_from_slice(bytes)))
+    }
+
     #[test]
     fn memory_keeps_its_limits_and_what_was_used_last() {
         let mut memory = Memory::default();
@@ -250,20 +258,20 @@ mod tests {
         };
         for n in 0..3 * KEYS_MAX {
             let now = Timestamp::from_millis(i64::try_from(n).unwrap());
-            memory.entry(digest(n), now).found = Some((Some(Bytes::from(vec![0; 1_000])), now));
+            memory.entry(digest(n), now).found = Some((Some(kept(&[0; 1_000])), now));
         }
         assert_eq!(memory.entries.len(), KEYS_MAX);
         assert!(memory.entries.contains_key(&digest(3 * KEYS_MAX - 1)));
         let late = Timestamp::from_millis(1_000_000);
         for n in 0..KEYS_MAX {
-            memory.entry(digest(n), late).found = Some((Some(Bytes::from(vec![0; ANSWER_BYTES_MAX])), late));
+            memory.entry(digest(n), late).found = Some((Some(kept(&[0; ANSWER_BYTES_MAX])), late));
         }
         memory.fit(0);
         assert!(memory.entries.values().map(Entry::bytes).sum::<usize>() <= KEYS_BYTES_MAX);
         // What was never had goes first.
         let mut memory = Memory::default();
         let early = Timestamp::from_millis(0);
-        memory.entry(digest(0), early).found = Some((Some(Bytes::from_static(b"key")), early));
+        memory.entry(digest(0), early).found = Some((Some(kept(b"key")), early));
         for n in 1..3 * KEYS_MAX {
             memory.entry(digest(n), late).down = Some((Unreachable("down".to_owned()), late));
         }

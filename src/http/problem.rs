@@ -74,10 +74,18 @@ impl Problem {
     }
 
     pub fn into_answer(self) -> Answer {
-        let mut answer = Answer::new(Full::new(Bytes::from(self.to_json().to_string())));
+        let body = Bytes::from(self.to_json().to_string());
+        let mut answer = self.into_bare_answer();
+        *answer.body_mut() = Full::new(body);
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        answer
+    }
+
+    /// Without a body, for callers that want none: the status says all.
+    pub fn into_bare_answer(self) -> Answer {
+        let mut answer = Answer::default();
         *answer.status_mut() = self.status;
         let headers: &mut HeaderMap = answer.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.extend(self.headers);
         answer

@@ -2,15 +2,18 @@
 
 use crate::delivery::{EventId, IdText};
 use crate::http::Answer;
+use crate::verify::Answers;
 use bytes::Bytes;
 use http::{HeaderValue, header};
 use http_body_util::Full;
 
 /// `{"event":"evt_…","duplicate":false}`, written in one go: this is the answer to almost every request. A provider that
-/// wants to read a receipt of its own gets that.
-pub(super) fn accepted(event: EventId, duplicate: bool, receipt: Option<&'static str>) -> Answer {
-    if let Some(receipt) = receipt {
-        return plain(receipt);
+/// wants to read something else, or nothing, gets that.
+pub(super) fn accepted(event: EventId, duplicate: bool, answers: Answers) -> Answer {
+    match answers {
+        Answers::Ours => {}
+        Answers::Receipt(receipt) => return plain(receipt),
+        Answers::Empty => return Answer::default(),
     }
     let mut room = IdText::default();
     let duplicate = if duplicate { "true}" } else { "false}" };
@@ -39,7 +42,7 @@ mod tests {
     #[tokio::test]
     async fn the_answer_is_json_of_the_promised_shape() {
         let event = EventId::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
-        let answer = accepted(event, true, None);
+        let answer = accepted(event, true, Answers::Ours);
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], "application/json");
         let body = answer.into_body().collect().await.unwrap().to_bytes();

@@ -18,7 +18,7 @@ use crate::http::{Answer, BodyFault, Budget, Connection, Handler, Problem, colle
 use crate::ledger::{Accept, Accepted, Adopted, Ledger, LedgerError, NewDelivery, Rejected, Slots};
 use crate::secret::Secret;
 use crate::telemetry::INGRESS_REQUESTS;
-use crate::verify::{Admission, KeySource, Refusal, Request, Unreachable, with_keys};
+use crate::verify::{Admission, Answers, KeySource, Refusal, RefusalCode, Request, Unreachable, with_keys};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -131,7 +131,7 @@ impl Ingress {
                 inlet.tally.challenge.increment(1);
                 return Ok(verifier::challenge_answer(challenge));
             }
-            Err(rejection) if is_post => return Err(rejection),
+            Err(rejection) if is_post || rejection.is_of_a_handshake() => return Err(rejection),
             // Other methods are only for a handshake.
             Ok(Admission::Event(_) | Admission::Confirm(_) | Admission::Adopt { .. }) | Err(_) => {
                 return Err(Rejection::MethodNotAllowed);
@@ -151,12 +151,12 @@ impl Ingress {
             Accepted::New(event) => {
                 inlet.tally.accepted.increment(1);
                 inlet.tally.events.increment(1);
-                answer::accepted(event, false, inlet.source.receipt())
+                answer::accepted(event, false, inlet.source.answers())
             }
             Accepted::Duplicate(event) => {
                 inlet.tally.duplicate.increment(1);
                 inlet.tally.suppressed.increment(1);
-                answer::accepted(event, true, inlet.source.receipt())
+                answer::accepted(event, true, inlet.source.answers())
             }
             Accepted::KeyReused(event) => return Err(Rejection::KeyReused(event)),
         };
@@ -218,7 +218,10 @@ impl Ingress {
                 body: body.as_deref().map(rejections::facts),
             });
         }
-        problem.into_answer()
+        match inlet.source.answers() {
+            Answers::Empty => problem.into_bare_answer(),
+            Answers::Ours | Answers::Receipt(_) => problem.into_answer(),
+        }
     }
 }
 
@@ -238,6 +241,10 @@ enum Rejection {
 }
 
 impl Rejection {
+    fn is_of_a_handshake(&self) -> bool {
+        matches!(self, Rejection::Refused(Refusal { code: RefusalCode::HandshakeRefused, .. }))
+    }
+
     fn problem(self) -> Problem {
         match self {
             Rejection::UnknownSource => {
@@ -250,7 +257,21 @@ impl Rejection {
             }
             Rejection::Body(fault) => fault.problem(),
             Rejection::Refused(refusal) => {
-                Problem::new(StatusCode::UNAUTHORIZED, refusal.code.as_str(), refusal.detail)
+                let status = match refusal.code {
+                    RefusalCode::HandshakeRefused => StatusCode::FORBIDDEN,
+                    RefusalCode::MissingHeader
+                    | RefusalCode::Malformed
+                    | RefusalCode::TimestampTooOld
+                    | RefusalCode::TimestampTooNew
+                    | RefusalCode::SignatureMismatch
+                    | RefusalCode::UnknownKey
+                    | RefusalCode::UnsupportedAlgorithm
+                    | RefusalCode::UntrustedKeyUrl
+                    | RefusalCode::InsufficientCoverage
+                    | RefusalCode::NoSecret
+                    | RefusalCode::SecretHeld => StatusCode::UNAUTHORIZED,
+                };
+                Problem::new(status, refusal.code.as_str(), refusal.detail)
             }
             Rejection::KeyUnreachable(why) => {
                 tracing::warn!(%why, "a provider's key cannot be had");

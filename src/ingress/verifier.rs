@@ -3,8 +3,8 @@
 use crate::http::Answer;
 use crate::ledger::{AdoptedSecret, Ledger, SourceKey};
 use crate::verify::{
-    Admission, ChallengeAnswer, Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Request, Rotation, Source, Stop,
-    Unreachable,
+    Admission, Answers, ChallengeAnswer, Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Request, Rotation, Source,
+    Stop, Unreachable,
 };
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
@@ -16,9 +16,8 @@ use std::sync::Arc;
 pub trait Verifier: Send + Sync + 'static {
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop>;
 
-    /// What the provider wants to read in the answer to an event.
-    fn receipt(&self) -> Option<&'static str> {
-        None
+    fn answers(&self) -> Answers {
+        Answers::Ours
     }
 }
 
@@ -27,8 +26,8 @@ impl Verifier for Source {
         Source::judge(self, request, key)
     }
 
-    fn receipt(&self) -> Option<&'static str> {
-        Source::receipt(self)
+    fn answers(&self) -> Answers {
+        Source::answers(self)
     }
 }
 
@@ -90,8 +89,8 @@ impl Verifier for Rotation {
         Rotation::judge(self, request, key)
     }
 
-    fn receipt(&self) -> Option<&'static str> {
-        self.whole().receipt()
+    fn answers(&self) -> Answers {
+        self.whole().answers()
     }
 }
 

@@ -3,6 +3,7 @@
 //! A plugin is asked and gives advice; what to do with it is not this room's business. It gets no network, files,
 //! environment, clock or chance.
 
+mod absent;
 mod artefact;
 mod bindings;
 mod call;
@@ -18,6 +19,7 @@ mod load;
 mod rules;
 mod ticker;
 
+pub use absent::Absent;
 pub use compile::{CompileLimits, Compiler};
 pub use engine::Allocator;
 pub use host::{Host, HostError, Settings};

@@ -5,19 +5,23 @@
 //! nothing that the request did not bring, and what it echoes is short and never a page.
 
 use super::check::Alternative;
-use super::key::{Candidate, Key};
-use super::locator::{Facts, Locator};
+use super::key::{Candidate, Key, Message};
+use super::locator::{Facts, Locator, Place};
+use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::source::ChallengeAnswer;
 use super::template::{Function, Piece};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use sha2::Digest as _;
 use subtle::{Choice, ConstantTimeEq as _};
 
 /// A longer value is not echoed.
 const ECHO_BYTES_MAX: usize = 2048;
+/// A longer number is none that anybody counts to.
+const NUMBER_BYTES_MAX: usize = 20;
 /// A longer text is no token.
 const TOKEN_BYTES_MAX: usize = 256;
 
@@ -27,11 +31,30 @@ pub(super) struct Challenge {
     pub(super) signed: bool,
     /// Where a literal has to stand; `None`: any value.
     pub(super) matches: Vec<(Locator, Option<String>)>,
+    pub(super) whole: Option<Whole>,
     pub(super) check: Option<Check>,
     pub(super) status: StatusCode,
     pub(super) content_type: HeaderValue,
     pub(super) headers: Vec<(HeaderName, Vec<Piece>)>,
     pub(super) body: Vec<Piece>,
+}
+
+/// What a body has to be, to the byte.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Whole {
+    pub(super) before: Vec<u8>,
+    /// A number stands here, and this behind it.
+    pub(super) after: Option<Vec<u8>>,
+}
+
+impl Whole {
+    fn is(&self, body: &[u8]) -> bool {
+        let Some(after) = &self.after else { return body == self.before };
+        let number = body.strip_prefix(&self.before[..]).and_then(|rest| rest.strip_suffix(&after[..]));
+        number.is_some_and(|digits| {
+            (1..=NUMBER_BYTES_MAX).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
+        })
+    }
 }
 
 /// A place that has to hold a secret, of which only digests are kept.
@@ -64,6 +87,25 @@ impl Challenge {
         if let Locator::Header(_, name) = &check.at { Some(name.clone()) } else { None }
     }
 
+    /// Whether the request looks like this challenge, whatever it proves.
+    fn is(&self, facts: &Facts<'_>) -> bool {
+        let is_so = |(at, literal): &(Locator, Option<String>)| {
+            let text = facts.text_at(at);
+            text.is_some_and(|text| literal.as_ref().is_none_or(|literal| bare(at, &text) == literal.as_str()))
+        };
+        facts.request.method == self.method
+            && self.matches.iter().all(is_so)
+            && self.whole.as_ref().is_none_or(|whole| whole.is(facts.request.body))
+    }
+
+    /// The place that has to hold a secret and holds something else.
+    fn unproven(&self, facts: &Facts<'_>) -> Option<&Locator> {
+        let check = self.check.as_ref().filter(|check| !check.adopts && self.is(facts) && !check.holds(facts))?;
+        let is_there = !matches!(facts.at(&check.at), Place::Absent);
+        // What nothing else tells from an event is none without it.
+        (is_there || !self.matches.is_empty()).then_some(&check.at)
+    }
+
     /// The answer, where the request is this challenge. `key` is what codes are made with.
     fn answer(&self, facts: &Facts<'_>, key: Option<&Key>) -> Option<ChallengeAnswer> {
         let holds = self.check.as_ref().is_none_or(|check| check.holds(facts));
@@ -72,10 +114,7 @@ impl Challenge {
 
     /// The same, whatever stands at the place that is to hold a secret.
     pub(super) fn unchecked_answer(&self, facts: &Facts<'_>, key: Option<&Key>) -> Option<ChallengeAnswer> {
-        let is_so = |(at, literal): &(Locator, Option<String>)| {
-            facts.text_at(at).is_some_and(|text| literal.as_ref().is_none_or(|literal| text == literal.as_str()))
-        };
-        if facts.request.method != self.method || !self.matches.iter().all(is_so) {
+        if !self.is(facts) {
             return None;
         }
         let json = self.content_type.as_bytes().starts_with(b"application/json");
@@ -114,13 +153,21 @@ impl Challenge {
                 None => out.extend_from_slice(text.as_bytes()),
                 Some(function) => {
                     // Without a signature this is done for anybody, but for nothing that could be an event.
-                    let code =
-                        (self.signed || is_token(text.as_bytes())).then(|| key?.code(&[text.as_bytes()][..]))??;
+                    let code = (self.signed || is_token(&[text.as_bytes()][..]))
+                        .then(|| key?.code(&[text.as_bytes()][..]))??;
                     out.extend_from_slice(coded(function, &code)?.as_bytes());
                 }
             }
         }
         Some(out)
+    }
+}
+
+/// Of a media type, its parameters do not count.
+fn bare<'t>(at: &Locator, text: &'t str) -> &'t str {
+    match at {
+        Locator::Header(_, name) if *name == CONTENT_TYPE => text.split(';').next().unwrap_or(text).trim_end(),
+        _ => text,
     }
 }
 
@@ -133,16 +180,14 @@ fn coded(function: Function, code: &Candidate) -> Option<String> {
 }
 
 /// The form of a token: no event looks so.
-pub(super) fn is_token<'a>(text: impl IntoIterator<Item = &'a u8>) -> bool {
-    let mut length = 0;
-    for byte in text {
-        length += 1;
-        let fits = byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_' | b'.');
-        if !fits || length > TOKEN_BYTES_MAX {
-            return false;
-        }
-    }
-    length > 0
+pub(super) fn is_token(text: &(impl Message + ?Sized)) -> bool {
+    let (mut length, mut fits) = (0, true);
+    let fit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_' | b'.');
+    text.each(|piece| {
+        length += piece.len();
+        fits = fits && length <= TOKEN_BYTES_MAX && piece.iter().all(fit);
+    });
+    fits && length > 0
 }
 
 impl Alternative {
@@ -159,5 +204,12 @@ impl Alternative {
         let key = self.keys.first().map(|(_, key)| key);
         let unsigned = self.challenges.iter().filter(|challenge| !challenge.signed);
         unsigned.into_iter().find_map(|challenge| challenge.answer(facts, key))
+    }
+
+    /// Why a request in which there was nothing to verify is not the handshake that it looks like.
+    pub(super) fn unproven(&self, facts: &Facts<'_>) -> Option<Refusal> {
+        let at = self.challenges.iter().find_map(|challenge| challenge.unproven(facts))?;
+        let detail = format!("it looks like the scheme's handshake, but {at} is none of the source's secrets for it");
+        Some(Refusal::new(RefusalCode::HandshakeRefused, CheckStep::Match, detail))
     }
 }

@@ -2,7 +2,7 @@
 //! decides which word a refusal carries.
 
 use super::challenge::{Challenge, is_token};
-use super::key::{Algorithm, Candidates, Encoding, Key, Message as _, candidate};
+use super::key::{Algorithm, Candidates, Encoding, Key, candidate};
 use super::locator::{Facts, Locator, Place};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::template::{Piece, Rendered, Values};
@@ -313,7 +313,7 @@ impl Alternative {
             let hit = key.matches(&signed(key.inline()), &candidates);
             matched = matched.or(hit.then_some(*number));
         }
-        let for_anybody = self.signs_tokens && is_token(&*signed(None).joined());
+        let for_anybody = self.signs_tokens && is_token(&signed(None));
         if self.keys.is_empty() {
             let detail = "the source has no secret yet: it waits for the provider's handshake";
             return Err(Refusal::new(RefusalCode::NoSecret, CheckStep::Match, detail));

@@ -13,7 +13,7 @@ use super::key::{Algorithm, Key, KeyForm};
 use super::locator::Locator;
 use super::locator::Wanted;
 use super::schemes;
-use super::source::{DedupRule, Source};
+use super::source::{Answers, DedupRule, Source};
 use super::spec::{SchemeSpec, SourceSpec};
 use crate::delivery::Name;
 use crate::duration;
@@ -72,6 +72,8 @@ impl SourceSpec {
             }
             (None, _) | (_, None) => {}
         }
+        let receipt = entry.flatten().and_then(|entry| entry.about.receipt);
+        let answers = compiler.answers(scheme.as_ref(), receipt);
         if !compiler.problems.is_empty() {
             return Err(compiler.problems);
         }
@@ -99,6 +101,7 @@ impl SourceSpec {
             groups,
             code: code.map(|(code, _)| code),
             own_headers,
+            answers,
             dedup,
             dedup_window,
             waits: (adopts && secrets.is_empty()).then(|| Box::new(self.clone())),
@@ -187,6 +190,26 @@ impl Compiler {
         DEDUP_WINDOW
     }
 
+    fn answers(&mut self, scheme: Option<&SchemeSpec>, receipt: Option<&'static str>) -> Answers {
+        let written = scheme.and_then(|scheme| scheme.answers.as_deref());
+        if scheme.is_some_and(|scheme| scheme.alternatives.iter().any(|one| one.answers.is_some())) {
+            self.problem("answers", "is the whole scheme's: write it outside of `alternatives`");
+        }
+        match (written, receipt) {
+            (None, None) => Answers::Ours,
+            (None, Some(receipt)) => Answers::Receipt(receipt),
+            (Some("empty"), None) => Answers::Empty,
+            (Some("empty"), Some(_)) => {
+                self.problem("answers", "has no effect, the provider wants a receipt of its own: remove it");
+                Answers::Ours
+            }
+            (Some(other), _) => {
+                self.problem("answers", format!("`{other}` is no kind of answer: write `empty`, or remove it"));
+                Answers::Ours
+            }
+        }
+    }
+
     fn check_secrets(&mut self, secrets: &[Secret], may_be_none: bool) {
         if secrets.is_empty() && !may_be_none {
             self.problem("secrets", "without a secret nothing can be verified: name at least one");
@@ -195,8 +218,8 @@ impl Compiler {
             self.problem("secrets", format!("at most {SECRETS_MAX} can be active at a time: remove old ones"));
         }
         for (i, secret) in secrets.iter().enumerate() {
-            if secret.is_empty() {
-                self.problem(&format!("secrets[{i}]"), "is empty: check the variable or file that it is read from");
+            if secret.expose().trim_ascii().is_empty() {
+                self.problem(&format!("secrets[{i}]"), "is blank: check the variable or file that it is read from");
             }
         }
     }
@@ -270,6 +293,17 @@ impl Compiler {
                 self.problem(&format!("secrets[{number}]"), message);
             }
         }
+        for (number, secret) in secrets.iter().enumerate() {
+            let blank = |prefix: &&String| {
+                let rest = secret.expose().strip_prefix(prefix.as_bytes());
+                rest.is_some_and(|rest| rest.trim_ascii().is_empty())
+            };
+            if let Some(prefix) = reserved.iter().find(blank) {
+                let message =
+                    format!("has nothing behind `{prefix}`: write the word there that the handshake has to bring");
+                self.problem(&format!("secrets[{number}]"), message);
+            }
+        }
         if !secrets.is_empty() && for_handshakes.iter().all(|for_handshakes| *for_handshakes) {
             let message = "all are for the handshake, and none verifies: add the one that the provider signs with";
             self.problem("secrets", message);
@@ -324,21 +358,24 @@ impl Compiler {
         let field = format!("secrets[{number}]");
         let text = secret.expose();
         let stripped = spec.key_strip.iter().find_map(|prefix| text.strip_prefix(prefix.as_bytes())).unwrap_or(text);
+        let wanted = || form.wanted(algorithm, spec.key_strip.first().map(String::as_str));
         let key = match form.decode(stripped) {
-            Ok(bytes) if bytes.is_empty() => Err("is empty: check the variable or file that it is read from"),
+            Ok(bytes) if bytes.is_empty() => Err(format!("holds no key: give {}", wanted())),
             Ok(bytes) => {
                 if fresh && bytes.len() < SECRET_BYTES_GOOD {
                     let length = bytes.len();
                     let advice = format!("has {length} bytes and can be guessed: use {SECRET_BYTES_GOOD} or more");
                     self.warnings.push(format!("{field}: {advice}"));
                 }
-                Key::new(algorithm, &bytes)
+                let counted = algorithm == Algorithm::Ed25519 && matches!(form, KeyForm::Base64 | KeyForm::Hex);
+                let length = if counted { format!("has {} bytes and ", bytes.len()) } else { String::new() };
+                Key::new(algorithm, &bytes).map_err(|wrong| format!("{length}{wrong}: give {}", wanted()))
             }
-            Err(problem) => Err(problem),
+            Err(wrong) => Err(format!("{wrong}: give {}", wanted())),
         };
         match key {
             Ok(key) => Some(key),
-            Err(_) if !fresh || secret.is_empty() => None,
+            Err(_) if !fresh || text.trim_ascii().is_empty() => None,
             Err(problem) => {
                 self.problem(&field, problem);
                 None

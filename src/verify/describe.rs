@@ -1,14 +1,20 @@
-//! What a built-in scheme is, for people who choose one or wonder about it: read from its data.
+//! What a built-in scheme is, for people who choose one or wonder about it: read from its data, and where it is code,
+//! from what the code says of itself and does with a sample of its settings.
 
-use super::builtin::PREFIX;
+use super::builtin::{BodyCover, Entry, TEXT_KEY};
 use super::schemes;
-use super::spec::{SchemeSpec, SigSpec};
+use super::source::Source;
+use super::spec::{ChallengeSpec, SchemeSpec, SigSpec, SourceSpec};
+use crate::secret::Secret;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// One scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct Description {
     pub name: &'static str,
+    /// Whether code checks it: then `signed` and some places are words.
+    pub is_code: bool,
     /// Where the provider says so.
     pub links: Vec<&'static str>,
     /// What its file says besides.
@@ -17,6 +23,8 @@ pub struct Description {
     pub ways: Vec<Way>,
     /// Requests that are answered and are no events.
     pub handshakes: Vec<String>,
+    /// What the provider wants to read in the answer to every event; empty: no answer of any kind has a body.
+    pub receipt: Option<&'static str>,
     /// What tells two events from a repetition.
     pub dedup: String,
     pub pitfalls: Vec<String>,
@@ -29,22 +37,34 @@ pub struct Way {
     /// What selects it, where there are several.
     pub when: Vec<String>,
     pub algorithm: String,
-    /// How a secret's text becomes the key.
+    /// How a secret's text becomes the key, or where the key stands.
     pub key: String,
     /// Where the signature stands: any of these.
     pub signature: Vec<String>,
     /// What stands there, in words.
     pub form: String,
-    /// The template of the signed bytes; empty: a token, which signs nothing. `None`: no template says it.
-    pub signed: Option<String>,
-    /// Seconds, both ways; `None`: no time is signed.
+    /// The signed bytes; empty: a token, which signs nothing.
+    pub signed: String,
+    pub covers: Cover,
+    /// Where the signed time stands, and how it is written.
+    pub time: Option<String>,
+    /// Seconds, both ways; `None`: there is none unless `tolerance` sets it.
     pub window_seconds: Option<u64>,
     /// Where the event's id may stand; the first that is there counts.
     pub id: Vec<String>,
-    /// `None`: there is no id, or no template that could hold it.
+    /// `None`: there is no id.
     pub id_is_signed: Option<bool>,
     #[serde(rename = "type")]
     pub event_type: Vec<String>,
+}
+
+/// What of a request the signature proves.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Cover {
+    pub body: BodyCover,
+    pub url: bool,
+    /// Whether the source's settings may say something else: this is for those of the example.
+    pub by_settings: bool,
 }
 
 /// Every built-in scheme, by name.
@@ -57,12 +77,42 @@ pub fn of(name: &str) -> Option<Description> {
     let spec = schemes::builtin(name)?;
     let name = schemes::names().find(|known| *known == name)?;
     let (links, lines): (Vec<_>, Vec<&str>) = schemes::comments(name).partition(|line| line.starts_with("https://"));
-    let ways: Vec<Way> = spec.expanded().iter().map(way).collect();
-    let handshakes = spec.expanded().iter().flat_map(handshakes).collect::<std::collections::BTreeSet<_>>();
+    let entry = schemes::code(&spec);
+    let (ways, handshakes) = match entry {
+        Some(entry) => {
+            let handshakes = entry.about.handshakes.iter().map(|told| (*told).to_owned()).collect();
+            (vec![coded(&spec, entry, &sample(name, &spec)?)], handshakes)
+        }
+        None => {
+            let all: BTreeSet<String> = spec.expanded().iter().flat_map(handshakes).collect();
+            (spec.expanded().iter().map(way).collect(), all.into_iter().collect())
+        }
+    };
     let (dedup, pitfalls) = (dedup(&ways), pitfalls(&ways));
     let (notes, example) = (sentences(&lines), example(name, &spec));
-    let handshakes = handshakes.into_iter().collect();
-    Some(Description { name, links, notes, ways, handshakes, dedup, pitfalls, example })
+    let receipt = entry.and_then(|entry| entry.about.receipt).or(spec.answers.is_some().then_some(""));
+    Some(Description {
+        name,
+        is_code: entry.is_some(),
+        links,
+        notes,
+        ways,
+        handshakes,
+        receipt,
+        dedup,
+        pitfalls,
+        example,
+    })
+}
+
+/// A source of a scheme that is code, set up as in the example.
+fn sample(name: &str, spec: &SchemeSpec) -> Option<Source> {
+    let params = schemes::usual(spec).map(|param| (param.name.to_owned(), param.value())).collect();
+    let source = SourceSpec { scheme: name.to_owned(), params, ..SourceSpec::default() };
+    // Text, hexadecimal and base64, whichever is asked for.
+    let secret = || Secret::new("0123456789abcdef0123456789abcdef");
+    let secrets = if schemes::publishes_keys(name) { Vec::new() } else { vec![secret()] };
+    source.compile(&"sample".parse().ok()?, &"sample".parse().ok()?, secrets).ok()
 }
 
 fn example(name: &str, spec: &SchemeSpec) -> String {
@@ -71,7 +121,8 @@ fn example(name: &str, spec: &SchemeSpec) -> String {
     if !schemes::publishes_keys(name) && !spec.adopts() {
         example += &format!("secrets = [\"env:{variable}_SECRET\"]\n");
     }
-    let settings: Vec<String> = schemes::usual(spec).map(|(name, value)| format!("{name} = {value}")).collect();
+    let settings: Vec<String> =
+        schemes::usual(spec).map(|param| format!("{} = {}", param.name, param.written())).collect();
     if !settings.is_empty() {
         example += &format!("params = {{ {} }}\n", settings.join(", "));
     }
@@ -95,29 +146,59 @@ fn sentences(lines: &[&str]) -> Vec<String> {
 
 impl Way {
     fn is_token(&self) -> bool {
-        self.signed.as_deref() == Some("")
+        self.signed.is_empty()
     }
+}
+
+fn coded(spec: &SchemeSpec, entry: &Entry, source: &Source) -> Way {
+    let about = &entry.about;
+    let body = source.code.as_ref().map_or(BodyCover::Not, |code| code.check.body());
+    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let id = [owned(about.id), spec.id.clone()].concat();
+    Way {
+        when: Vec::new(),
+        algorithm: about.algorithm.to_owned(),
+        key: about.key.to_owned(),
+        signature: owned(about.signature),
+        form: about.form.to_owned(),
+        signed: about.signed.to_owned(),
+        covers: Cover { body, url: source.signs_url(), by_settings: about.covers_by_settings },
+        time: about.time.map(str::to_owned),
+        window_seconds: window(spec),
+        id_is_signed: (!id.is_empty()).then_some(source.signs_key()),
+        id,
+        event_type: [owned(about.event_type), spec.event_type.clone()].concat(),
+    }
+}
+
+fn window(spec: &SchemeSpec) -> Option<u64> {
+    spec.time.as_ref().map(|time| time.tolerance).filter(|seconds| *seconds > 0)
 }
 
 fn way(spec: &SchemeSpec) -> Way {
     let algorithm = spec.verify.clone().unwrap_or_default();
     let signed = match (algorithm.as_str(), &spec.signed) {
-        ("equal" | "basic", _) => Some(String::new()),
-        (_, Some(template)) => Some(template.clone()),
-        (code, None) if code.starts_with(PREFIX) => None,
-        (_, None) => Some("{body}".to_owned()),
+        ("equal" | "basic", _) => String::new(),
+        (_, Some(template)) => template.clone(),
+        (_, None) => "{body}".to_owned(),
     };
+    let body = ["body", "body|sha256hex", "body|base64"].iter().any(|name| has(&signed, name));
+    let url = ["url", "url_noquery", "path", "query", "url|hubspot"].iter().any(|name| has(&signed, name));
+    let time = spec.time.as_ref().map(|time| {
+        let at = spec.vars.get(&time.var).map_or("", String::as_str);
+        format!("{at} in {}", time.unit)
+    });
     let sig = spec.sig.clone().unwrap_or_default();
     Way {
         when: spec.when.clone(),
-        key: if signed.is_some() { key(spec) } else { String::new() },
+        key: key(spec),
         form: form(&sig),
         signature: sig.at,
-        window_seconds: spec.time.as_ref().map(|time| time.tolerance).filter(|seconds| *seconds > 0),
-        id_is_signed: signed
-            .as_deref()
-            .filter(|template| !template.is_empty() && !spec.id.is_empty())
-            .map(|template| spec.id.iter().all(|at| covers(spec, template, at))),
+        covers: Cover { body: if body { BodyCover::Bytes } else { BodyCover::Not }, url, by_settings: false },
+        time,
+        window_seconds: window(spec),
+        id_is_signed: (!signed.is_empty() && !spec.id.is_empty())
+            .then(|| spec.id.iter().all(|at| covers(spec, &signed, at))),
         id: spec.id.clone(),
         event_type: spec.event_type.clone(),
         algorithm,
@@ -127,7 +208,7 @@ fn way(spec: &SchemeSpec) -> Way {
 
 fn key(spec: &SchemeSpec) -> String {
     let form = match spec.key.as_deref().unwrap_or("text") {
-        "text" => "the secret's text as it stands".to_owned(),
+        "text" => TEXT_KEY.to_owned(),
         "base64" => "the secret, decoded from base64".to_owned(),
         "hex" => "the secret, decoded from hexadecimal".to_owned(),
         other => format!("the secret as {other}"),
@@ -161,10 +242,14 @@ fn quoted(words: &[String]) -> String {
 }
 
 fn handshakes(spec: &SchemeSpec) -> Vec<String> {
-    let told = |challenge: &super::spec::ChallengeSpec| {
+    let told = |challenge: &ChallengeSpec| {
         let matches = challenge.matches.iter().map(|(at, text)| match text.as_str() {
             "*" => at.clone(),
             text => format!("{at} = {text}"),
+        });
+        let whole = challenge.request_body.as_deref().map(|body| match body {
+            "" => "no body".to_owned(),
+            body => format!("the body {body}"),
         });
         let checked = challenge.check.iter().map(|check| {
             format!("{} {}", check.at, if check.adopt { "as configured or adopted" } else { "as configured" })
@@ -172,7 +257,7 @@ fn handshakes(spec: &SchemeSpec) -> Vec<String> {
         let is_checked = |at: &String| challenge.check.as_ref().is_some_and(|check| check.at == *at);
         let echoed = challenge.headers.values().chain(&challenge.body).flat_map(|template| places(template));
         let echoed = echoed.filter(|at| !is_checked(at));
-        let all: std::collections::BTreeSet<String> = matches.chain(checked).chain(echoed).collect();
+        let all: BTreeSet<String> = matches.chain(whole).chain(checked).chain(echoed).collect();
         let all: Vec<String> = all.into_iter().collect();
         let method = challenge.method.as_deref().unwrap_or("POST");
         if all.is_empty() { method.to_owned() } else { format!("{method} with {}", all.join(", ")) }
@@ -184,9 +269,11 @@ fn handshakes(spec: &SchemeSpec) -> Vec<String> {
 fn places(template: &str) -> impl Iterator<Item = String> {
     let inner = template.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(inner, _)| inner);
     let names = inner.map(|inner| inner.split('|').next().unwrap_or(inner));
-    names
-        .filter(|name| ["header:", "query:", "json:", "form:"].iter().any(|kind| name.starts_with(kind)))
-        .map(str::to_owned)
+    names.filter(|name| is_locator(name)).map(str::to_owned)
+}
+
+fn is_locator(text: &str) -> bool {
+    ["header:", "query:", "json:", "form:"].iter().any(|kind| text.starts_with(kind))
 }
 
 /// Whether the signed bytes hold what stands at `at`.
@@ -206,7 +293,8 @@ fn has(template: &str, name: &str) -> bool {
 }
 
 fn dedup(ways: &[Way]) -> String {
-    let places = |way: &Way| quoted(&way.id).replace(" or ", ", else ");
+    let place = |at: &String| if is_locator(at) { format!("`{at}`") } else { at.clone() };
+    let places = |way: &Way| way.id.iter().map(place).collect::<Vec<_>>().join(", else ");
     let token = ways.iter().any(Way::is_token);
     match ways.iter().find(|way| !way.id.is_empty()) {
         Some(way) if token => format!("{}, taken at its word: a token signs nothing", places(way)),
@@ -214,28 +302,23 @@ fn dedup(ways: &[Way]) -> String {
         Some(way) if ways.iter().all(|way| way.id_is_signed == Some(true)) => {
             format!("{}, which is signed", places(way))
         }
-        Some(way) if ways.iter().any(|way| way.signed.is_none()) => {
-            format!("{}, with a digest of the signed bytes beside it where it is not signed", places(way))
-        }
         Some(way) => format!("{}, which is not signed, with a digest of the signed bytes beside it", places(way)),
         None => "a digest of the signed bytes".to_owned(),
     }
 }
 
 fn pitfalls(ways: &[Way]) -> Vec<String> {
-    fn template(way: &Way) -> &str {
-        way.signed.as_deref().unwrap_or_default()
-    }
     let any = |what: fn(&Way) -> bool| ways.iter().any(what);
     let token = any(Way::is_token);
-    let names = ["url", "url_noquery", "path", "query", "url|hubspot"];
-    let url = ways.iter().any(|way| names.iter().any(|name| has(template(way), name)));
-    let body = any(|way| !template(way).is_empty() && !template(way).contains("{body"));
     let found = [
         (token, "The token is the same in every request: whoever has seen one can write anything. Use TLS alone."),
         (
-            !token && any(|way| way.window_seconds.is_none()),
+            !token && any(|way| way.time.is_none()),
             "No time is signed: a captured request stays valid for good, and only dedup tells that it came before.",
+        ),
+        (
+            any(|way| way.time.is_some() && way.window_seconds.is_none()),
+            "A time is signed, but has no window: a captured request stays valid for good unless you set `tolerance`.",
         ),
         (
             any(|way| way.id_is_signed == Some(false)),
@@ -246,24 +329,23 @@ fn pitfalls(ways: &[Way]) -> Vec<String> {
             "The window is short: a proxy that holds requests back makes them too old. `tolerance` widens it.",
         ),
         (
-            url,
+            any(|way| way.covers.url),
             "The URL is signed: set `server.public_url` to what the provider calls, not to what a proxy makes of it.",
         ),
-        (body, "The body is not signed, or not as a whole: what is in it is not proved."),
         (
-            any(|way| way.key.starts_with("the secret's text") && !way.is_token()),
+            any(|way| way.covers.body == BodyCover::Not && !way.is_token()),
+            "The body is not signed, or not as a whole: what is in it is not proved.",
+        ),
+        (
+            any(|way| way.key.starts_with(TEXT_KEY) && !way.is_token()),
             "The secret is used as the provider shows it, prefix and all: nothing of it is decoded.",
         ),
+        (
+            any(|way| way.covers.body == BodyCover::Bytes),
+            "The body is signed byte for byte: whatever parses, decompresses or rewrites it on the way breaks it.",
+        ),
     ];
-    let mut told: Vec<String> =
-        found.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.to_owned()).collect();
-    if any(|way| template(way).contains("{body")) {
-        told.push(
-            "The body is signed byte for byte: whatever parses, decompresses or rewrites it on the way breaks it."
-                .to_owned(),
-        );
-    }
-    told
+    found.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -282,19 +364,19 @@ mod tests {
             // Some schemes take a public key, which this is not.
             let Ok(source) = spec.compile(&"t".parse().unwrap(), &"s".parse().unwrap(), vec![secret]) else { continue };
             compiled += 1;
-            if scheme.ways.iter().any(|way| way.signed.is_none()) {
-                continue;
-            }
-            let holds = |way: &Way| way.id_is_signed == Some(true) || (way.is_token() && !way.id.is_empty());
-            let told =
-                (scheme.ways.iter().all(holds), scheme.pitfalls.iter().any(|pitfall| pitfall.contains("public_url")));
-            let is = (source.key_is_covered, source.signs_url());
+            let any = |what: fn(&Way) -> bool| scheme.ways.iter().any(what);
+            let unproved = |way: &Way| way.covers.body == BodyCover::Not && !way.is_token();
+            // Without an id the signed bytes are the key, and a token signs none.
+            let told = (any(|way| way.id_is_signed == Some(false)), any(|way| way.covers.url), any(unproved));
+            let unsigned = source.warnings().iter().any(|warning| warning.starts_with("signed: "));
+            let has_id = any(|way| !way.id.is_empty()) && !any(Way::is_token);
+            let is = (has_id && !source.key_is_covered, source.signs_url(), unsigned);
             if told != is {
                 differing.push(format!("{}: told {told:?}, is {is:?}", scheme.name));
             }
         }
         assert!(differing.is_empty(), "{}", differing.join("\n"));
-        assert!(compiled >= 6, "{compiled}");
+        assert!(compiled >= 80, "{compiled}");
     }
 
     #[test]
@@ -302,7 +384,10 @@ mod tests {
         for scheme in all() {
             assert!(!scheme.links.is_empty() && !scheme.ways.is_empty() && !scheme.dedup.is_empty(), "{scheme:?}");
             for way in &scheme.ways {
-                assert!(!way.algorithm.is_empty(), "{}", scheme.name);
+                assert!(!way.algorithm.is_empty() && !way.algorithm.contains(':'), "{}", scheme.name);
+                assert!(!way.key.is_empty() && !way.signature.is_empty(), "{}", scheme.name);
+                assert!(way.is_token() || !way.form.is_empty(), "{}", scheme.name);
+                assert!(way.time.is_some() || way.window_seconds.is_none(), "{}", scheme.name);
             }
         }
         assert!(of("nothing").is_none());

@@ -101,23 +101,21 @@ impl Algorithm {
 
     fn public_key(self) -> Option<PublicKeyKind> {
         Some(match self {
-            Algorithm::Ed25519 => {
-                PublicKeyKind { verification: &ED25519, digest: None, wrong: "is not an Ed25519 key: copy it again" }
-            }
+            Algorithm::Ed25519 => PublicKeyKind { verification: &ED25519, digest: None, wrong: "is no Ed25519 key" },
             Algorithm::EcdsaP256 => PublicKeyKind {
                 verification: &ECDSA_P256_SHA256_ASN1,
                 digest: Some(&digest::SHA256),
-                wrong: "is not an ECDSA key of P-256: copy it again",
+                wrong: "is no ECDSA key of P-256",
             },
             Algorithm::RsaSha256 => PublicKeyKind {
                 verification: &RSA_PKCS1_2048_8192_SHA256,
                 digest: Some(&digest::SHA256),
-                wrong: "is not an RSA key: copy it again",
+                wrong: "is no RSA key of 2048 to 8192 bits",
             },
             Algorithm::RsaSha1 => PublicKeyKind {
                 verification: &RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY,
                 digest: Some(&digest::SHA1_FOR_LEGACY_USE_ONLY),
-                wrong: "is not an RSA key: copy it again",
+                wrong: "is no RSA key of 2048 to 8192 bits",
             },
             Algorithm::HmacSha1
             | Algorithm::HmacSha256
@@ -364,22 +362,60 @@ impl KeyForm {
         }
     }
 
+    /// How a secret for `algorithm` is written in this form, for people.
+    pub(super) fn wanted(self, algorithm: Algorithm, prefix: Option<&str>) -> String {
+        let key = match algorithm {
+            Algorithm::Ed25519 => "an Ed25519 public key",
+            Algorithm::EcdsaP256 => "an ECDSA public key of P-256",
+            Algorithm::RsaSha256 | Algorithm::RsaSha1 => "an RSA public key of 2048 to 8192 bits",
+            Algorithm::HmacSha1
+            | Algorithm::HmacSha256
+            | Algorithm::HmacSha384
+            | Algorithm::HmacSha512
+            | Algorithm::HashSha1
+            | Algorithm::HashSha256
+            | Algorithm::Equal
+            | Algorithm::Basic => "",
+        };
+        let is_public = !key.is_empty();
+        let form = match self {
+            KeyForm::Text if algorithm == Algorithm::Basic => "`user:password`".to_owned(),
+            KeyForm::Text | KeyForm::TextNfkd | KeyForm::TextHtml => {
+                "the text that the provider shows, in UTF-8".to_owned()
+            }
+            KeyForm::Base64 if is_public => format!("the base64 of {key}: of its 32 bytes"),
+            KeyForm::Base64 => "the base64 of 24 to 64 bytes".to_owned(),
+            KeyForm::Hex if is_public => format!("{key} as 64 hexadecimal digits"),
+            KeyForm::Hex => "hexadecimal digits, two for each byte".to_owned(),
+            KeyForm::SpkiBase64 => format!("{key} (SPKI) in base64: what stands between the lines of its PEM"),
+            KeyForm::Pem => {
+                format!("{key} (SPKI) in PEM: whole, with its line `-----BEGIN PUBLIC KEY-----` and its end")
+            }
+        };
+        match prefix {
+            Some(prefix) => format!("`{prefix}` and {form}, without spaces"),
+            None if matches!(self, KeyForm::Base64 | KeyForm::Hex | KeyForm::SpkiBase64) => {
+                format!("{form}, without spaces")
+            }
+            None => form,
+        }
+    }
+
+    /// The error is the rule that is broken; [`wanted`](KeyForm::wanted) is what to write instead.
     pub(super) fn decode(self, secret: &[u8]) -> Result<Zeroizing<Vec<u8>>, &'static str> {
-        let text = || std::str::from_utf8(secret).map_err(|_| "is not text in UTF-8: copy it again");
+        let text = || std::str::from_utf8(secret).map_err(|_| "is not text in UTF-8");
         match self {
             KeyForm::Text => Ok(secret.to_vec()),
             KeyForm::TextNfkd => {
                 Ok(DecomposingNormalizerBorrowed::new_nfkd().normalize(text()?).into_owned().into_bytes())
             }
             KeyForm::TextHtml => Ok(html_decoded(text()?).into_bytes()),
-            KeyForm::Base64 | KeyForm::SpkiBase64 => {
-                KEY_BASE64.decode(secret).map_err(|_| "is not base64: copy it again, without spaces")
-            }
-            KeyForm::Hex => hex::decode(secret).map_err(|_| "is not hexadecimal: copy it again, without spaces"),
+            KeyForm::Base64 | KeyForm::SpkiBase64 => KEY_BASE64.decode(secret).map_err(|_| "is not base64"),
+            KeyForm::Hex => hex::decode(secret).map_err(|_| "is not hexadecimal"),
             KeyForm::Pem => match <(SectionKind, Vec<u8>)>::from_pem_slice(secret) {
                 Ok((SectionKind::PublicKey | SectionKind::PrivateKey, der)) => Ok(der),
-                Ok(_) => Err("is another kind of PEM: give what begins with `-----BEGIN PUBLIC KEY-----`"),
-                Err(_) => Err("is not PEM: give it whole, with its `-----BEGIN PUBLIC KEY-----` and end"),
+                Ok(_) => Err("is another kind of PEM"),
+                Err(_) => Err("is not PEM"),
             },
         }
         .map(Zeroizing::new)
@@ -542,8 +578,8 @@ impl Key {
             Algorithm::HashSha1 => Ok(Key::HashSha1(text())),
             Algorithm::HashSha256 => Ok(Key::HashSha256(text())),
             Algorithm::Equal => Ok(token(false)),
-            Algorithm::Basic if bytes.contains(&b':') => Ok(token(true)),
-            Algorithm::Basic => Err("is not a user and a password: write `user:password`"),
+            Algorithm::Basic if bytes.contains(&b':') && bytes.trim_ascii() != b":" => Ok(token(true)),
+            Algorithm::Basic => Err("is not a user and a password"),
             Algorithm::Ed25519 | Algorithm::EcdsaP256 | Algorithm::RsaSha256 | Algorithm::RsaSha1 => {
                 Err("cannot be a key")
             }
@@ -725,7 +761,10 @@ mod tests {
         for algorithm in [Algorithm::EcdsaP256, Algorithm::RsaSha256, Algorithm::RsaSha1] {
             assert!(Key::new(algorithm, &[1; 91]).is_err());
         }
-        assert!(Key::new(Algorithm::Basic, b"no-colon").is_err());
+        for bad in [&b"no-colon"[..], b":", b" : "] {
+            assert!(Key::new(Algorithm::Basic, bad).is_err(), "{bad:?}");
+        }
+        assert!(Key::new(Algorithm::Basic, b"an-api-key:").is_ok());
         assert!(KeyForm::Base64.decode(b"a b").is_err());
         assert!(KeyForm::Hex.decode(b"0").is_err());
         assert!(KeyForm::Pem.decode(b"MFkw").is_err());

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rustls_pki_types::TrustAnchor;
 use sha2::Digest as _;
+use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use url::Url;
 
@@ -99,10 +100,44 @@ impl fmt::Debug for KeyQuery {
     }
 }
 
+/// What stood at a place, and what was read in it: kept together and forgotten together.
+pub struct Found {
+    bytes: Bytes,
+    /// An `Option<Arc<T>>` of whoever read first.
+    read: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl Found {
+    pub fn new(bytes: Bytes) -> Self {
+        Found { bytes, read: OnceLock::new() }
+    }
+
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// What `read` makes of the bytes, which it does once: a second kind of reader finds its own every time.
+    pub(in crate::verify) fn read_as<T: Send + Sync + 'static>(
+        &self,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Option<Arc<T>> {
+        let fresh = || read(&self.bytes).map(Arc::new);
+        let known = self.read.get_or_init(|| Box::new(fresh()));
+        known.downcast_ref().map_or_else(fresh, Option::clone)
+    }
+}
+
+/// Bytes of a key server are nothing for a log.
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Found({} bytes)", self.bytes.len())
+    }
+}
+
 /// What stood at a query's place.
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    pub bytes: Bytes,
+    pub found: Arc<Found>,
     /// How long ago it was fetched.
     pub age: Duration,
     /// Whose certificates are believed, for schemes that check a chain.
@@ -231,6 +266,28 @@ mod tests {
             assert!(KeyUrl::named(bad, listed).is_none(), "{bad}");
         }
         assert!(KeyUrl::named(&format!("https://keys.example.com/{}", "a".repeat(2_048)), listed).is_none());
+    }
+
+    #[test]
+    fn what_is_found_is_read_once() {
+        let found = Found::new(Bytes::from_static(b"42"));
+        let times = std::cell::Cell::new(0);
+        let number = |bytes: &[u8]| {
+            times.set(times.get() + 1);
+            std::str::from_utf8(bytes).ok()?.parse::<u32>().ok()
+        };
+        let (first, second) = (found.read_as(number), found.read_as(number));
+        assert!(Arc::ptr_eq(first.as_ref().unwrap(), second.as_ref().unwrap()) && first.as_deref() == Some(&42));
+        assert_eq!(times.get(), 1);
+        // Two schemes may look at one place.
+        let length = |bytes: &[u8]| Some(bytes.len());
+        assert_eq!((found.read_as(length).as_deref(), found.read_as(number).as_deref()), (Some(&2), Some(&42)));
+        assert_eq!(times.get(), 1);
+        // What cannot be read is not tried again.
+        let nothing = Found::new(Bytes::from_static(b"x"));
+        assert!(nothing.read_as(number).is_none() && nothing.read_as(number).is_none());
+        assert_eq!(times.get(), 2);
+        assert_eq!(format!("{nothing:?}"), "Found(1 bytes)");
     }
 
     #[test]

@@ -29,14 +29,15 @@ mod spec;
 pub mod standard;
 mod template;
 
+pub use builtin::{BodyCover, Param, ParamKind};
 pub use compile::{SECRET_BYTES_GOOD, SpecProblem};
 pub use event::{Dedup, Event, Verified};
-pub use keys::{Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Stop, Unreachable, with_keys};
+pub use keys::{Fetched, Found, KeyAtHand, KeyQuery, KeySource, KeyUrl, Stop, Unreachable, with_keys};
 pub use producer::{Grant, Publication};
 pub use refusal::{CheckStep, Refusal, RefusalCode};
 pub use rotation::{ExpiringSecret, Rotation};
 pub use sign::{SignError, SignRequest};
-pub use source::{Admission, ChallengeAnswer, Request, Source, Step};
+pub use source::{Admission, Answers, ChallengeAnswer, Request, Source, Step};
 pub use spec::{ChallengeSpec, CheckSpec, SchemeSpec, SigSpec, SourceSpec, TimeSpec};
 
 #[cfg(test)]

@@ -21,10 +21,12 @@ pub enum RefusalCode {
     NoSecret,
     /// A handshake that brings a secret to a source that has another.
     SecretHeld,
+    /// It looks like a handshake that only who knows a token may ask for, and does not know it.
+    HandshakeRefused,
 }
 
 impl RefusalCode {
-    pub const ALL: [RefusalCode; 11] = [
+    pub const ALL: [RefusalCode; 12] = [
         RefusalCode::MissingHeader,
         RefusalCode::Malformed,
         RefusalCode::TimestampTooOld,
@@ -36,6 +38,7 @@ impl RefusalCode {
         RefusalCode::InsufficientCoverage,
         RefusalCode::NoSecret,
         RefusalCode::SecretHeld,
+        RefusalCode::HandshakeRefused,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -51,6 +54,7 @@ impl RefusalCode {
             RefusalCode::InsufficientCoverage => "insufficient_coverage",
             RefusalCode::NoSecret => "no_secret",
             RefusalCode::SecretHeld => "secret_held",
+            RefusalCode::HandshakeRefused => "handshake_refused",
         }
     }
 }

@@ -32,15 +32,14 @@ pub(super) fn params(scheme: &SchemeSpec) -> impl Iterator<Item = Param> + use<>
     code(scheme).map(|entry| entry.params).unwrap_or_default().iter().copied()
 }
 
-/// The names of a scheme's own settings, which stand in a source's `params`.
-pub fn settings(name: &str) -> Vec<&'static str> {
-    builtin(name).map(|scheme| params(&scheme).map(|param| param.name).collect()).unwrap_or_default()
+/// A scheme's own settings, which stand in a source's `params`.
+pub fn settings(name: &str) -> Vec<Param> {
+    builtin(name).map(|scheme| params(&scheme).collect()).unwrap_or_default()
 }
 
-/// The settings that a source of the scheme has, each with an example of its value: those that it must have, and where
-/// its keys are.
-pub(super) fn usual(scheme: &SchemeSpec) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
-    params(scheme).filter(|param| param.kind != ParamKind::OptionalText).map(|param| (param.name, param.example))
+/// The settings that a source of the scheme mostly has.
+pub(super) fn usual(scheme: &SchemeSpec) -> impl Iterator<Item = Param> + use<> {
+    params(scheme).filter(|param| param.kind != ParamKind::OptionalText)
 }
 
 /// Whether a source of the scheme may do without secrets: the provider publishes its keys.
@@ -48,7 +47,8 @@ pub fn publishes_keys(name: &str) -> bool {
     builtin(name).is_some_and(|scheme| code(&scheme).is_some_and(|entry| entry.publishes_keys))
 }
 
-fn code(scheme: &SchemeSpec) -> Option<&'static Entry> {
+/// The code behind a scheme that is code.
+pub(super) fn code(scheme: &SchemeSpec) -> Option<&'static Entry> {
     entry(scheme.verify.as_deref()?.strip_prefix(PREFIX)?)
 }
 

@@ -72,6 +72,18 @@ impl fmt::Debug for ChallengeAnswer {
     }
 }
 
+/// How the provider wants its requests answered, but for handshakes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Answers {
+    /// It does not care.
+    #[default]
+    Ours,
+    /// To every event with this text.
+    Receipt(&'static str),
+    /// Never with a body.
+    Empty,
+}
+
 /// One step of a check, for people.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Step {
@@ -119,6 +131,7 @@ pub struct Source {
     pub(super) code: Option<Coded>,
     pub(super) wanted: Wanted,
     pub(super) own_headers: Vec<HeaderName>,
+    pub(super) answers: Answers,
     pub(super) dedup: DedupRule,
     /// Whether the signature covers the dedup key, whichever alternative a request goes to: a header that is not
     /// signed may choose between them.
@@ -162,9 +175,8 @@ impl Source {
         coded || self.alternatives().any(|alternative| template::flat(&alternative.signed).any(url))
     }
 
-    /// What a provider wants to read in the answer to an event.
-    pub fn receipt(&self) -> Option<&'static str> {
-        self.code.as_ref().and_then(|code| code.check.receipt())
+    pub fn answers(&self) -> Answers {
+        self.answers
     }
 
     /// Numbers its secrets as they are among all of the source's.
@@ -202,7 +214,10 @@ impl Source {
     /// The same for who can fetch a key: where one is needed, the query says which.
     pub fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         let facts = Facts::new(request, &self.wanted);
-        let greeted = |refusal: Refusal| Ok(self.handshake(&facts, &refusal).unwrap_or(Err(refusal))?);
+        let greeted = |refusal: Refusal| match self.handshake(&facts, &refusal) {
+            Some(judged) => Ok(judged?),
+            None => Err(self.unproven(&facts, &refusal).unwrap_or(refusal).into()),
+        };
         if let Some(code) = &self.code {
             return match code.judge(self, &facts, key) {
                 Err(Stop::Refused(refusal)) => greeted(refusal),
@@ -241,6 +256,12 @@ impl Source {
         answer.map(|answer| Ok(Admission::Challenge(answer))).or_else(|| self.adoption(facts))
     }
 
+    /// Why a handshake that needs a token is refused, where the request looks like one.
+    fn unproven(&self, facts: &Facts<'_>, refusal: &Refusal) -> Option<Refusal> {
+        let mut alternatives = self.alternatives().filter(|_| refusal.step == CheckStep::Presence);
+        alternatives.find_map(|alternative| alternative.unproven(facts))
+    }
+
     /// The same check, step by step: those that passed, and the one that did not.
     pub fn explain(&self, request: Request<'_>) -> Vec<Step> {
         let facts = Facts::new(request, &self.wanted);
@@ -252,6 +273,7 @@ impl Source {
                 checked.map(|(alternative, passed)| self.told(alternative, passed, &values, &facts))
             }
         };
+        let checked = checked.map_err(|refusal| self.unproven(&facts, &refusal).unwrap_or(refusal));
         let (passed, refusal) = match &checked {
             Ok(passed) => (Some(passed), None),
             Err(refusal) => (None, Some(refusal)),

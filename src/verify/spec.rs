@@ -66,6 +66,8 @@ pub struct SchemeSpec {
     #[serde(deserialize_with = "one_or_many")]
     pub when: Vec<String>,
     pub challenge: Vec<ChallengeSpec>,
+    /// `empty`: the provider wants no body in any answer.
+    pub answers: Option<String>,
     /// Variants of the scheme. Each takes what it leaves out from the fields above.
     #[serde(deserialize_with = "alternatives")]
     pub alternatives: Vec<SchemeSpec>,
@@ -109,10 +111,13 @@ pub struct ChallengeSpec {
     /// `false`: the provider does not sign it. Looked at only where nothing is there that could be verified.
     /// Default: `true`.
     pub signed: Option<bool>,
-    /// Locator → the literal that tells the handshake from an event, or `*` for any value.
+    /// Locator → the literal that tells the handshake from an event, or `*` for any value. Of a `Content-Type` the
+    /// parameters do not count.
     #[serde(rename = "match")]
     pub matches: BTreeMap<String, String>,
-    /// What an unsigned one has to hold.
+    /// What the request's body has to be, to the byte; a `#` in it is a number. Default: any.
+    pub request_body: Option<String>,
+    /// What an unsigned one has to hold; one that holds something else is refused.
     pub check: Option<CheckSpec>,
     /// Default: 200.
     pub status: Option<u16>,
@@ -151,7 +156,7 @@ impl SourceSpec {
 
 impl SchemeSpec {
     /// The fields' names as they are written, for telling an unknown one where others may stand beside them.
-    pub const FIELDS: [&str; 15] = [
+    pub const FIELDS: [&str; 16] = [
         "verify",
         "key",
         "key_strip",
@@ -166,6 +171,7 @@ impl SchemeSpec {
         "type",
         "when",
         "challenge",
+        "answers",
         "alternatives",
     ];
 
@@ -210,6 +216,7 @@ impl SchemeSpec {
             event_type: either(self.event_type, &base.event_type),
             when: self.when,
             challenge: if self.challenge.is_empty() { base.challenge.clone() } else { self.challenge },
+            answers: self.answers,
             alternatives: self.alternatives,
         }
     }

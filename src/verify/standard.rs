@@ -26,9 +26,9 @@ pub enum SignerError {
     NoSecret,
     #[error("signing secret {number} does not begin with `whsec_`: write `whsec_` and the base64 of 24 to 64 bytes")]
     NoPrefix { number: usize },
-    #[error("signing secret {number} is not base64 after `whsec_`: copy it again, without spaces")]
+    #[error("signing secret {number} is not base64 after `whsec_`: write `whsec_` and the base64 of 24 to 64 bytes")]
     NotBase64 { number: usize },
-    #[error("signing secret {number} has {bytes} bytes: 24 to 64 are allowed")]
+    #[error("signing secret {number} has {bytes} bytes: write `whsec_` and the base64 of 24 to 64 bytes")]
     Length { number: usize, bytes: usize },
 }
 

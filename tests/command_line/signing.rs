@@ -109,6 +109,77 @@ fn what_would_be_refused_is_not_signed() {
     assert_eq!(code(&run(&[&keys[..], &form].concat())), 0);
 }
 
+/// Schemes that want to know more than a secret are told it by flags.
+#[test]
+fn settings_of_a_scheme_are_flags() {
+    let files = Files::new();
+    let cases: Vec<Value> = serde_json::from_str(include_str!("../golden/signatures_code.json")).unwrap();
+    let run_case = |id: &str, params: &[&str]| {
+        let case = cases.iter().find(|case| case["id"] == id).unwrap();
+        let request = files.write("case.json", case.to_string());
+        let secret = format!("--secret=file:{}", files.write("secret", case["secrets"][0].as_str().unwrap()));
+        let (scheme, now) = (format!("--scheme={}", case["scheme"].as_str().unwrap()), case["now_unix"].to_string());
+        let flags = ["verify", "--request", &request, &scheme, &secret, "--now", &now];
+        run(&[&flags[..], params].concat())
+    };
+    let topic = "--param=topic_arns=arn:aws:sns:us-east-1:123456789012:made-up";
+    let sns = "arn:aws:sns:us-east-2:295079676684:publish-and-verify-892f85fe-4836-424d-8188-ab85bef0f362";
+    let (sns_beside, sns_alone) = (format!("{topic},{sns}"), format!("--param=topic_arns={sns}"));
+    for (id, params) in [
+        ("d-paypal-valid", &["--param=webhook_id=8PT597110X687430LKGECATA"][..]),
+        ("d-braintree-valid", &["--param=public_key=integration_public_key"]),
+        ("sns-php-1", &["--param=topic_arns="]),
+        ("sns-php-1", &[&sns_beside]),
+        ("sns-php-1", &[topic, &sns_alone]),
+        (
+            "d-rfc9421-webhook-profile",
+            &["--param=alg=hmac-sha256", "--param=keyid=k1", "--param=required_components=@method,content-digest"],
+        ),
+    ] {
+        let ran = run_case(id, params);
+        assert_eq!(code(&ran), 0, "{id} {params:?}: {}{}", out(&ran), err(&ran));
+    }
+    assert_eq!(code(&run_case("sns-php-1", &[topic])), 8);
+    assert_eq!(code(&run_case("d-paypal-valid", &["--param=webhook_id=another"])), 8);
+    for (id, params, told) in [
+        ("d-paypal-valid", &[][..], "the scheme paypal needs `webhook_id`\n  help: give e.g. --param webhook_id='8PT5"),
+        (
+            "d-rfc9421-webhook-profile",
+            &["--param=keyid=k1"],
+            "needs `alg` and `required_components`\n  help: give e.g. --param alg='ed25519' --param required_components='@method,",
+        ),
+        (
+            "d-paypal-valid",
+            &["--param=webhook_id=a", "--param=webhook_id=b"],
+            "--param webhook_id is there twice\n  help: give it once",
+        ),
+        ("d-paypal-valid", &["--param=webhook_id="], "--param webhook_id: has to be a text: write e.g."),
+        (
+            "d-paypal-valid",
+            &["--param=webhook_id=a", "--param=other=b"],
+            "--param other: is not known, the scheme has webhook_id: remove it",
+        ),
+        (
+            "d-twilio-valid",
+            &["--param=webhook_id=a"],
+            "--param webhook_id: is not known, the scheme has none: remove it",
+        ),
+        ("d-paypal-valid", &["--param=webhook_id"], "write NAME=VALUE"),
+    ] {
+        let ran = run_case(id, params);
+        assert_eq!(code(&ran), 2, "{id} {params:?}");
+        assert!(err(&ran).contains(told), "{id} {params:?}: {}", err(&ran));
+    }
+    let plain = run(&["sign", "--secret", WHSEC, "--param=a=b", "--data={}"]);
+    assert!(err(&plain).contains("--param: has no effect"), "{}", err(&plain));
+    let keyless = run(&["verify", "--scheme=paypal", "--param=webhook_id=a", "--request=-"]);
+    assert!(err(&keyless).contains("no secret\n  help: nothing is fetched here"), "{}", err(&keyless));
+    let sign = ["sign", "--scheme=rfc9421", "--secret=a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=", "--data={}"];
+    let params = ["--param=alg=hmac-sha256", "--param=keyid=k1", "--param=required_components=@method"];
+    let ran = run(&[&sign[..], &params].concat());
+    assert!(out(&ran).contains("signature-input: sig=(\"@method\" \"content-digest\")"), "{ran:?}");
+}
+
 const CONFIG: &str = r#"
 [server]
 public_url = "https://hooks.example.com"

@@ -13,7 +13,7 @@ use hookgate::clock::{Clock, Timestamp};
 use hookgate::egress::{Client, Exchange, Keys, Outbound, Settings, Transport};
 use hookgate::secret::Secret;
 use hookgate::verify::{
-    Admission, KeySource, Refusal, RefusalCode, Request, Source, SourceSpec, Unreachable, with_keys,
+    Admission, KeyAtHand, KeySource, Refusal, RefusalCode, Request, Source, SourceSpec, Stop, Unreachable, with_keys,
 };
 use http::{HeaderMap, Method};
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize, date_time_ymd};
@@ -196,7 +196,7 @@ const PAYPAL_PLACE: &str = "https://api.paypal.com/v1/notifications/certs/CERT-1
 
 fn sns(kind: &str, place: &str, more: &Value) -> Post {
     let mut message = json!({
-        "Type": kind, "MessageId": "m-1", "TopicArn": "arn:aws:sns:us-east-1:1:orders", "Message": "hello",
+        "Type": kind, "MessageId": "m-1", "TopicArn": "arn:aws:sns:us-east-1:123456789012:orders", "Message": "hello",
         "Timestamp": "2023-11-14T22:13:20.000Z", "SignatureVersion": "2", "SigningCertURL": place,
     });
     let more = more.as_object().unwrap().clone();
@@ -212,7 +212,7 @@ fn sns(kind: &str, place: &str, more: &Value) -> Post {
 }
 
 fn sns_source() -> Source {
-    source("aws-sns", &json!({ "topic_arns": ["arn:aws:sns:us-east-1:1:orders"] }), &[])
+    source("aws-sns", &json!({ "topic_arns": ["arn:aws:sns:us-east-1:123456789012:orders"] }), &[])
 }
 
 const SNS_PLACE: &str = "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem";
@@ -236,6 +236,28 @@ async fn one_fetch_serves_many_requests_until_it_is_old() {
     let forged = Post { body: Bytes::from_static(b"{}"), ..post };
     assert_eq!(world.refused(&source, &forged).await.0, RefusalCode::SignatureMismatch);
     assert_eq!(world.fetches(), 2);
+}
+
+/// What was read of a certificate is kept with it, and goes with it.
+#[tokio::test]
+async fn what_was_fetched_is_one_thing_for_all_requests_until_it_is_fetched_anew() {
+    let world = World::new().await;
+    world.say("200 OK", &certificate(&world.authority, PAYPAL_NAME, |_| ()));
+    let (source, post) = (paypal(), paypal_post(PAYPAL_PLACE));
+    let Err(Stop::NeedsKey(query)) = source.judge(post.request(), KeyAtHand::NotAsked) else { panic!("no query") };
+    let fetch = || async { world.keys.fetch(&query).await.unwrap().unwrap() };
+    let (first, second) = (fetch().await, fetch().await);
+    assert!(Arc::ptr_eq(&first.found, &second.found));
+    for _ in 0..3 {
+        assert!(source.judge(post.request(), KeyAtHand::Fetched(&second)).is_ok());
+    }
+    world.clock.forward(Duration::from_secs(3_600));
+    let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2023, 1, 1);
+    world.say("200 OK", &certificate(&world.authority, PAYPAL_NAME, expired));
+    let third = fetch().await;
+    assert!(!Arc::ptr_eq(&first.found, &third.found));
+    let Err(Stop::Refused(refusal)) = source.judge(post.request(), KeyAtHand::Fetched(&third)) else { panic!() };
+    assert!(refusal.detail.contains("has expired"), "{refusal}");
 }
 
 #[tokio::test]
@@ -369,17 +391,15 @@ async fn a_subscription_is_confirmed_after_its_check_and_only_where_it_may_be() 
     world.admitted(&source, &sns("Notification", SNS_PLACE, &json!({}))).await;
     let confirmation =
         |url: &str| sns("SubscriptionConfirmation", SNS_PLACE, &json!({ "SubscribeURL": url, "Token": "t" }));
-    let good = "https://sns.us-east-1.amazonaws.com/?Action=ConfirmSubscription&TopicArn=arn:aws:sns:us-east-1:1:orders&Token=t";
+    let good = "https://sns.us-east-1.amazonaws.com/?Action=ConfirmSubscription&TopicArn=arn:aws:sns:us-east-1:123456789012:orders&Token=t";
     let asked = world.ask(&source, &confirmation(good)).await.unwrap().unwrap();
     let Admission::Confirm(url) = asked else { panic!("{asked:?}") };
     assert_eq!(world.fetches(), 1, "the check itself calls nothing");
     world.keys.confirm(&url).await.unwrap();
     let called = &world.server.requests()[1];
-    assert!(
-        called.starts_with(
-            "GET /?Action=ConfirmSubscription&TopicArn=arn:aws:sns:us-east-1:1:orders&Token=t HTTP/1.1\r\n"
-        )
-    );
+    assert!(called.starts_with(
+        "GET /?Action=ConfirmSubscription&TopicArn=arn:aws:sns:us-east-1:123456789012:orders&Token=t HTTP/1.1\r\n"
+    ));
     world.say("500 Oops", b"");
     assert!(world.keys.confirm(&url).await.unwrap_err().0.contains("500"));
     for bad in [
@@ -393,7 +413,7 @@ async fn a_subscription_is_confirmed_after_its_check_and_only_where_it_may_be() 
     let mut forged = confirmation(good);
     forged.body = String::from_utf8(forged.body.to_vec()).unwrap().replace("\"t\"", "\"u\"").into();
     assert_eq!(world.refused(&source, &forged).await.0, RefusalCode::SignatureMismatch);
-    let others = self::source("aws-sns", &json!({ "topic_arns": ["arn:aws:sns:us-east-1:2:orders"] }), &[]);
+    let others = self::source("aws-sns", &json!({ "topic_arns": ["arn:aws:sns:us-east-1:210987654321:orders"] }), &[]);
     assert_eq!(world.refused(&others, &confirmation(good)).await.0, RefusalCode::UnknownKey);
     assert_eq!(world.fetches(), 3);
 }

@@ -125,6 +125,62 @@ async fn a_challenge_by_get_is_answered_and_an_event_by_get_is_not() {
 }
 
 #[tokio::test]
+async fn what_strangers_have_echoed_is_no_page() {
+    let graph = Gate::new("ms-graph", json!({}), &["a-client-state-of-ours"]).await;
+    let asked = ask(graph.address, post("/in/acme/src?validationToken=%3Cscript%3E%20a", "", "")).await;
+    assert_plain(&asked, "<script> a");
+    assert_eq!(asked.header("x-content-type-options"), Some("nosniff"));
+    let with_body = ask(graph.address, post("/in/acme/src?validationToken=a", "", "{}")).await;
+    assert_eq!((with_body.status, with_body.code().as_str()), (401, "missing_header"));
+    let dropbox = Gate::new("dropbox", json!({}), &["an-app-secret-of-ours"]).await;
+    let asked = ask(dropbox.address, "GET /in/acme/src?challenge=%3Cb%3E HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_plain(&asked, "<b>");
+    assert_eq!(asked.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(graph.stored() + dropbox.stored(), 0);
+}
+
+#[tokio::test]
+async fn a_handshake_without_the_token_is_forbidden() {
+    let gate = Gate::new("meta", json!({}), &["an-app-secret-of-ours", "verify:our-own-word"]).await;
+    let get = |query: &str| format!("GET /in/acme/src?{query} HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mode = "hub.mode=subscribe&hub.challenge=1158201444";
+    assert_plain(&ask(gate.address, get(&format!("{mode}&hub.verify_token=our-own-word"))).await, "1158201444");
+    let reply = ask(gate.address, get(&format!("{mode}&hub.verify_token=another"))).await;
+    assert_eq!((reply.status, reply.code().as_str()), (403, "handshake_refused"));
+    assert!(!String::from_utf8_lossy(&reply.body).contains("1158201444"));
+    assert_eq!(ask(gate.address, get("hub.mode=else&hub.verify_token=another")).await.status, 405);
+    assert_eq!(gate.stored(), 0);
+}
+
+#[tokio::test]
+async fn xero_reads_no_body_and_no_cookie_in_any_answer() {
+    let gate = Gate::new("xero", json!({}), &["a-webhook-key-of-ours"]).await;
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, b"a-webhook-key-of-ours");
+    let signed = |body: &str| {
+        let tag = STANDARD.encode(aws_lc_rs::hmac::sign(&key, body.as_bytes()).as_ref());
+        format!("x-xero-signature: {tag}\r\n")
+    };
+    let intent = r#"{"events":[],"firstEventSequence":0,"lastEventSequence":0,"entropy":"S0m3r4Nd0mt3xt"}"#;
+    let event = r#"{"events":[{"eventType":"UPDATE"}],"firstEventSequence":1,"lastEventSequence":1}"#;
+    let large = "x".repeat(10_001);
+    for (headers, body, status) in [
+        (signed(intent), intent, 200),
+        (signed("{}"), intent, 401),
+        (String::new(), intent, 401),
+        (signed(event), event, 200),
+        (signed(event), event, 200),
+        (signed(intent), event, 401),
+        (signed(&large), &large, 413),
+    ] {
+        let reply = gate.post(&headers, body).await;
+        assert_eq!((reply.status, reply.body.len()), (status, 0), "{reply:?}");
+        assert_eq!(reply.header("set-cookie"), None);
+        assert_ne!(reply.header("content-type"), Some("application/problem+json"));
+    }
+    assert_eq!(gate.stored(), 1);
+}
+
+#[tokio::test]
 async fn a_ping_that_anybody_can_sign_stores_nothing() {
     let gate = Gate::new("mandrill", json!({}), &["a-real-webhook-key"]).await;
     assert_eq!(ask(gate.address, "HEAD /in/acme/src HTTP/1.1\r\nhost: a\r\n\r\n").await.status, 200);
@@ -168,7 +224,7 @@ fn authority() -> (String, RsaKeyPair) {
 #[tokio::test]
 async fn a_subscription_is_confirmed_before_it_is_answered() {
     let (pem, key) = authority();
-    let topic = "arn:aws:sns:us-east-1:1:orders";
+    let topic = "arn:aws:sns:us-east-1:123456789012:orders";
     let gate = Gate::new("aws-sns", json!({ "topic_arns": [topic] }), &[&pem]).await;
     let place = "https://sns.us-east-1.amazonaws.com/?Action=ConfirmSubscription&Token=t";
     let (time, cert) = ("2023-11-14T22:13:20.000Z", "https://sns.us-east-1.amazonaws.com/a.pem");

@@ -432,12 +432,11 @@ async fn handshakes_are_answered_and_store_nothing() {
     let mut peer = Peer::connect(front.address).await;
     peer.send("HEAD /in/acme/trello HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
     assert!(peer.rest().await.starts_with("HTTP/1.1 200"));
-    for request in [
-        get("meta?hub.mode=subscribe&hub.verify_token=guessed&hub.challenge=42"),
-        get("x-twitter?crc_token=%7B%7D"),
-        get("cloudevents"),
-        get("slack?challenge=a"),
-    ] {
+    let guessed = ask(front.address, &get("meta?hub.mode=subscribe&hub.verify_token=guessed&hub.challenge=42")).await;
+    assert_problem(&guessed, 403, "handshake_refused");
+    for request in
+        [get("meta?hub.challenge=42"), get("x-twitter?crc_token=%7B%7D"), get("cloudevents"), get("slack?challenge=a")]
+    {
         let reply = ask(front.address, &request).await;
         assert_problem(&reply, 405, "method_not_allowed");
     }
@@ -552,7 +551,8 @@ async fn what_is_refused_is_noted_by_kind_and_size() {
     let before = SystemClock.now();
     for code in RefusalCode::ALL {
         let reply = ask(front.address, post("/in/acme/github", &format!("x-refuse: {code}\r\n"), "hidden-body")).await;
-        assert_problem(&reply, 401, code.as_str());
+        let status = if code == RefusalCode::HandshakeRefused { 403 } else { 401 };
+        assert_problem(&reply, status, code.as_str());
         let series = format!("hookgate_ingress_requests_total{{scheme=\"obedient\",result=\"{code}\"}}");
         assert!(counted(&series) > 0, "{code}");
     }

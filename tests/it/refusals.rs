@@ -46,6 +46,31 @@ async fn every_refusal_has_its_code_and_stores_nothing() {
     assert_eq!(one["items"][0]["step"], "decoding");
 }
 
+/// What a source has refused is history, as its events are: it is shown after the source is gone.
+#[tokio::test]
+async fn a_source_that_is_gone_keeps_what_it_had() {
+    let other = "[tenants.acme.sources.other]\nscheme = \"github\"\nsecrets = [\"it-is-a-test-secret-for-github\"]\n";
+    let mut gateway = Gateway::start(&(github_source() + other)).await;
+    let signature = super::process::github_signature("it-is-a-test-secret-for-github", b"{}");
+    gateway.accepted(gateway.inlet("other", "{}").header("x-hub-signature-256", signature)).await;
+    assert_eq!(gateway.send(gateway.inlet("other", "{}")).await.unwrap().status, 401);
+    gateway.stop().await;
+    let text = std::fs::read_to_string(gateway.config()).unwrap();
+    std::fs::write(gateway.config(), text.replace(other, "")).unwrap();
+    gateway.boot().await;
+    assert_eq!(gateway.send(gateway.inlet("other", "{}")).await.unwrap().code(), "unknown_source");
+    let output = gateway.command(&["source", "get", "other"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let listed = |args: &[&str]| {
+        let output = gateway.command(&[args, &["--json"]].concat()).output().unwrap();
+        let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        list["items"].as_array().unwrap().iter().map(|item| item["source"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&["source", "rejections", "--source", "other"]), ["other"]);
+    assert_eq!(listed(&["event", "list", "--source", "other"]), ["other"]);
+    assert_eq!(listed(&["source", "rejections", "--source", "never-there"]), [""; 0]);
+}
+
 async fn refuse_all(gateway: &Gateway, receiver: &Receiver, now: i64) {
     let signed = |source: &str, body: &str, secret: &str| {
         let signature = super::process::github_signature(secret, body.as_bytes());

@@ -143,3 +143,28 @@ async fn retention_takes_them_with_the_rows() {
     assert_eq!(bench.ledger.prune(&retention, bench.now()).await.unwrap().rows_removed, 2);
     assert_eq!(details(&bench, "acme", RejectionFilter::default()).await, [""; 0]);
 }
+
+/// They are history, as the events of such a source are: still listed, and gone when their time is over.
+#[tokio::test]
+async fn those_of_a_source_or_tenant_that_is_gone_are_listed_until_they_are_too_old() {
+    let bench = Bench::new().await;
+    let days = |n: u64| Duration::from_secs(n * 86_400);
+    for (tenant, of) in [("acme", "github"), ("acme", "stripe"), ("globex", "github")] {
+        bench.ledger.keep_rejections(vec![refused(&bench, source(&bench, tenant, of), of)]).await.unwrap();
+    }
+    let mut left = crate::bench::declaration();
+    left.tenants.retain(|tenant| tenant.name.as_str() == "acme");
+    left.tenants[0].sources.retain(|source| source.as_str() == "github");
+    let directory = bench.ledger.declare(left, bench.now()).await.unwrap();
+    assert!(!directory.tenants["acme"].sources.contains_key("stripe"));
+    let of = |name: &str| RejectionFilter { source: Some(name.parse().unwrap()), ..RejectionFilter::default() };
+    assert_eq!(details(&bench, "acme", of("stripe")).await, ["stripe"]);
+    assert_eq!(details(&bench, "globex", RejectionFilter::default()).await, ["github"]);
+    let retention = Retention { payloads: days(1), rows: days(90), tenants: [].into(), batch_rows_max: 100 };
+    bench.clock.advance(days(90));
+    assert_eq!(bench.ledger.prune(&retention, bench.now()).await.unwrap().rows_removed, 0, "not a moment too early");
+    bench.clock.advance(Duration::from_millis(1));
+    assert_eq!(bench.ledger.prune(&retention, bench.now()).await.unwrap().rows_removed, 3);
+    let raw = rusqlite::Connection::open(&bench.path).unwrap();
+    assert_eq!(raw.query_row("SELECT count(*) FROM rejection", [], |row| row.get(0)), Ok(0));
+}

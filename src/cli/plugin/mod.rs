@@ -1,4 +1,5 @@
-//! `hookgate plugin …`: the author's side, without a gateway. A plugin is built, checked, tested and measured here by
+//! `hookgate plugin …`. Here is the author's side, without a gateway; versions in a gateway are the business of
+//! `plugins`. A plugin is built, checked, tested and measured here by
 //! the engine and the limits that a gateway has.
 
 mod bench;
@@ -11,6 +12,7 @@ mod test;
 
 use self::project::{Paths, Project};
 use super::output::plain;
+use super::plugins;
 use super::{Context, Exit, Failure, Format};
 use crate::app;
 use crate::config::{self, Outside};
@@ -23,7 +25,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Plugins: begin one, build it, and see what it does, without a gateway
+/// Plugins: begin one, build and try it without a gateway; their versions, and which is in use
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Plugin {
     /// Begin a plugin: a folder with source, package, fixtures and a README
@@ -40,6 +42,8 @@ pub(super) enum Plugin {
     Bench(bench::Bench),
     /// Print the JSON Schema of fixture files
     FixtureSchema,
+    #[command(flatten)]
+    Versions(plugins::Plugin),
 }
 
 pub(super) async fn run(verb: Plugin, context: &mut Context<'_>) -> Result<Exit, Failure> {
@@ -54,6 +58,7 @@ pub(super) async fn run(verb: Plugin, context: &mut Context<'_>) -> Result<Exit,
             context.output.streams.out.write_all(fixture::SCHEMA.as_bytes())?;
             Ok(Exit::Done)
         }
+        Plugin::Versions(verb) => plugins::run(verb, context).await,
     }
 }
 

@@ -1,7 +1,7 @@
 //! One signature per item of the body, over eight of its fields; all of them have to be right.
 
 use super::read::{malformed, mismatch};
-use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Proof};
 use crate::verify::check::SIGNATURES_MAX;
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
@@ -12,7 +12,23 @@ use crate::verify::sign::{SignError, SignRequest};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: false,
+    headers: &[],
+    build,
+    about: About {
+        algorithm: "hmac-sha256",
+        key: "the secret, decoded from hexadecimal",
+        signature: &["json:/notificationItems/*/NotificationRequestItem/additionalData/hmacSignature"],
+        form: "base64, one for each item, and all have to be right",
+        signed: "of each item, with `:` between: pspReference, originalReference, merchantAccountCode, \
+                 merchantReference, value and currency of amount, eventCode, success",
+        id: &["pspReference, eventCode and success, where there is one item"],
+        receipt: Some("[accepted]"),
+        ..About::BARE
+    },
+};
 
 struct AdyenItem {
     macs: Macs,
@@ -144,9 +160,5 @@ impl Builtin for AdyenItem {
 
     fn sign(&self, _: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError> {
         Err(SignError::NotAHeader("field of the body".to_owned()))
-    }
-
-    fn receipt(&self) -> Option<&'static str> {
-        Some("[accepted]")
     }
 }

@@ -5,7 +5,7 @@ use super::certificate::Certificate;
 use super::public::{Kind, PublicKey};
 use super::read::{base64, malformed, mismatch};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Param, ParamKind, Proof, Reply, key_of, unknown_key, untrusted_url};
+use super::{About, BodyCover, Builtin, Entry, Param, ParamKind, Proof, Reply, key_of, unknown_key, untrusted_url};
 use crate::verify::compile::Make;
 use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
 use crate::verify::locator::{Facts, Locator};
@@ -18,12 +18,27 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[Param {
         name: "topic_arns",
         kind: ParamKind::List,
-        example: "[\"arn:aws:sns:us-east-1:123456789012:orders\"]",
+        example: "arn:aws:sns:us-east-1:123456789012:orders",
+        wrong: no_topic,
     }],
     publishes_keys: true,
     headers: &[],
     build,
+    about: About {
+        algorithm: "rsa-sha1 or rsa-sha256, as SignatureVersion says",
+        key: "the certificate at SigningCertURL, on sns.<region>.amazonaws.com or .com.cn, in force \
+              and issued to SNS; or one in PEM as a secret",
+        signature: &["json:/Signature"],
+        form: "base64",
+        signed: "name and value of Message, MessageId, Subject where there is one, Timestamp, TopicArn \
+                 and Type, a line each; of a confirmation SubscribeURL and Token too",
+        time: Some("json:/Timestamp in rfc3339"),
+        handshakes: &["POST with json:/Type = SubscriptionConfirmation, signed: confirmed by calling its SubscribeURL"],
+        ..About::BARE
+    },
 };
+
+const TOPIC_NAME_MAX: usize = 256;
 
 struct AwsSns {
     /// Empty: any topic of anybody.
@@ -41,6 +56,29 @@ fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
     }
     let given = super::given_certificates(make, [Kind::RsaSha1, Kind::RsaSha256]);
     Some(Box::new(AwsSns { topics, given, window: Window(make.tolerance_millis()) }))
+}
+
+/// `arn:PARTITION:sns:REGION:ACCOUNT:NAME`.
+fn no_topic(text: &str) -> Option<String> {
+    let is_label = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    let is_topic = match text.split(':').collect::<Vec<_>>().as_slice() {
+        ["arn", partition, "sns", region, account, name] => {
+            let bare = name.strip_suffix(".fifo").unwrap_or(name);
+            is_label(partition)
+                && is_label(region)
+                && account.len() == 12
+                && account.bytes().all(|b| b.is_ascii_digit())
+                && name.len() <= TOPIC_NAME_MAX
+                && !bare.is_empty()
+                && bare.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        }
+        _ => false,
+    };
+    let told = "is no topic's ARN: write arn:PARTITION:sns:REGION:ACCOUNT:NAME, e.g. \
+                arn:aws:sns:us-east-1:123456789012:orders";
+    (!is_topic).then(|| told.to_owned())
 }
 
 /// The region of `sns.<region>.amazonaws.com` or `sns.<region>.amazonaws.com.cn`.
@@ -197,7 +235,35 @@ impl Builtin for AwsSns {
 
 #[cfg(test)]
 mod tests {
-    use super::is_listed;
+    use super::{is_listed, no_topic};
+
+    #[test]
+    fn topics_have_an_arn() {
+        for good in [
+            "arn:aws:sns:us-east-1:123456789012:orders",
+            "arn:aws-cn:sns:cn-north-1:123456789012:Orders_2.fifo",
+            "arn:aws-us-gov:sns:us-gov-west-1:123456789012:a-b",
+        ] {
+            assert_eq!(no_topic(good), None, "{good}");
+        }
+        let long = format!("arn:aws:sns:us-east-1:123456789012:{}", "a".repeat(257));
+        for bad in [
+            "nonsense",
+            "arn:aws:sqs:us-east-1:123456789012:orders",
+            "arn:aws:sns:us-east-1:1234:orders",
+            "arn:aws:sns:us-east-1:12345678901a:orders",
+            "arn:aws:sns::123456789012:orders",
+            "arn::sns:us-east-1:123456789012:orders",
+            "arn:aws:sns:us-east-1:123456789012:",
+            "arn:aws:sns:us-east-1:123456789012:.fifo",
+            "arn:aws:sns:us-east-1:123456789012:*",
+            "arn:aws:sns:us-east-1:123456789012:orders:4f1a3f3e-0000-4b1e-8c1d-000000000000",
+            " arn:aws:sns:us-east-1:123456789012:orders",
+            &long,
+        ] {
+            assert!(no_topic(bad).unwrap().contains(": write arn:"), "{bad}");
+        }
+    }
 
     #[test]
     fn hosts_of_the_service_and_no_others() {

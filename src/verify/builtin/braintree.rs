@@ -3,7 +3,7 @@
 
 use super::form::{Pair, pairs, single};
 use super::read::{malformed, told, undecodable};
-use super::{BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof, no_name};
 use crate::verify::check::SIGNATURES_MAX;
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Candidate, Encoding, Key};
@@ -23,10 +23,20 @@ const PAYLOAD: &str = "bt_payload";
 const CHALLENGE: &str = "bt_challenge";
 
 pub(super) const ENTRY: Entry = Entry {
-    params: &[Param { name: "public_key", kind: ParamKind::Text, example: "\"your_public_key\"" }],
+    params: &[Param { name: "public_key", kind: ParamKind::Text, example: "your_public_key", wrong: no_name }],
     publishes_keys: false,
     headers: &[],
     build,
+    about: About {
+        algorithm: "hmac-sha1",
+        key: "the SHA-1 of the secret, which is the private key",
+        signature: &["form:bt_signature"],
+        form: "hex, behind a public key and `|`, one or more between `&`: those of `public_key`",
+        signed: "form:bt_payload, with or without a line feed behind it",
+        event_type: &["kind in the payload"],
+        handshakes: &["GET with query:bt_challenge"],
+        ..About::BARE
+    },
 };
 
 struct Braintree {
@@ -36,9 +46,6 @@ struct Braintree {
 
 fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
     let public_key = make.text("public_key")?;
-    if public_key.contains(['|', '&']) {
-        make.problem("params.public_key", "holds a `|` or `&`, and no public key does: copy it again");
-    }
     let derived = |secret: &crate::secret::Secret| {
         let digest = Zeroizing::new(<[u8; 20]>::from(Sha1::digest(secret.expose())));
         Key::new(Algorithm::HmacSha1, digest.as_ref()).ok()

@@ -6,18 +6,24 @@ use crate::verify::keys::Fetched;
 use crate::verify::refusal::{CheckStep, Refusal, RefusalCode};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
-use x509_parser::time::ASN1Time;
 
 /// The longest chain that is looked at.
 const CHAIN_MAX: usize = 8;
 
-/// A certificate, and those that came with it.
+/// A certificate, and those that came with it: taken apart once, its keys made when they are first needed.
 pub(super) struct Certificate {
     chain: Vec<CertificateDer<'static>>,
+    /// SPKI.
+    key: Vec<u8>,
+    /// Seconds since 1970.
+    in_force: RangeInclusive<i64>,
+    keys: [OnceLock<Option<PublicKey>>; Kind::COUNT],
 }
 
 fn bad(detail: &str) -> Refusal {
@@ -28,43 +34,36 @@ impl Certificate {
     pub(super) fn from_pem(text: &[u8]) -> Option<Certificate> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).take(CHAIN_MAX + 1).collect();
         let chain = chain.ok().filter(|chain| (1..=CHAIN_MAX).contains(&chain.len()))?;
-        let certificate = Certificate { chain };
-        certificate.parsed().is_some().then_some(certificate)
+        let (rest, parsed) = X509Certificate::from_der(chain.first()?).ok()?;
+        if !rest.is_empty() {
+            return None;
+        }
+        let key = parsed.public_key().raw.to_vec();
+        let in_force = parsed.validity().not_before.timestamp()..=parsed.validity().not_after.timestamp();
+        Some(Certificate { chain, key, in_force, keys: Default::default() })
     }
 
     /// What was fetched; the refusal says what is wrong with it.
-    pub(super) fn fetched(fetched: &Fetched) -> Result<Certificate, Refusal> {
-        Certificate::from_pem(&fetched.bytes).ok_or_else(|| bad("is not one in PEM"))
+    pub(super) fn fetched(fetched: &Fetched) -> Result<Arc<Certificate>, Refusal> {
+        fetched.found.read_as(Certificate::from_pem).ok_or_else(|| bad("is not one in PEM"))
     }
 
-    fn leaf(&self) -> Option<&CertificateDer<'static>> {
-        self.chain.first()
-    }
-
-    fn parsed(&self) -> Option<X509Certificate<'_>> {
-        X509Certificate::from_der(self.leaf()?)
-            .ok()
-            .filter(|(rest, _)| rest.is_empty())
-            .map(|(_, certificate)| certificate)
-    }
-
-    pub(super) fn key(&self, kind: Kind) -> Result<PublicKey, Refusal> {
-        let parsed = self.parsed().ok_or_else(|| bad("cannot be read"))?;
-        PublicKey::from_der(kind, parsed.public_key().raw).ok_or_else(|| bad("holds a key of another kind"))
+    pub(super) fn key(&self, kind: Kind) -> Result<&PublicKey, Refusal> {
+        let made = || PublicKey::from_der(kind, &self.key);
+        self.keys[kind as usize].get_or_init(made).as_ref().ok_or_else(|| bad("holds a key of another kind"))
     }
 
     /// That it is in force, and issued to one of these names.
     pub(super) fn is_of(&self, names: &[&str], now: Timestamp) -> Result<(), Refusal> {
-        let parsed = self.parsed().ok_or_else(|| bad("cannot be read"))?;
-        let at = ASN1Time::from_timestamp(now.as_seconds()).map_err(|_| bad("cannot be placed in time"))?;
-        if at > parsed.validity().not_after {
+        let at = now.as_seconds();
+        if at > *self.in_force.end() {
             return Err(bad("has expired"));
         }
-        if at < parsed.validity().not_before {
+        if at < *self.in_force.start() {
             return Err(bad("is not in force yet"));
         }
-        let leaf =
-            self.leaf().and_then(|der| EndEntityCert::try_from(der).ok()).ok_or_else(|| bad("cannot be read"))?;
+        let leaf = self.chain.first().and_then(|der| EndEntityCert::try_from(der).ok());
+        let leaf = leaf.ok_or_else(|| bad("cannot be read"))?;
         let is_for = |name: &&str| {
             ServerName::try_from(*name).is_ok_and(|name| leaf.verify_is_valid_for_subject_name(&name).is_ok())
         };

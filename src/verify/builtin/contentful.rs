@@ -2,7 +2,7 @@
 
 use super::read::{header, malformed};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
 use crate::verify::keys::{KeyAtHand, Stop};
@@ -17,7 +17,21 @@ const LISTED: &str = "x-contentful-signed-headers";
 const TIME: &str = "x-contentful-timestamp";
 const LISTED_MAX: usize = 64;
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[SIGNATURE], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: false,
+    headers: &[SIGNATURE],
+    build,
+    about: About {
+        algorithm: "hmac-sha256",
+        key: TEXT_KEY,
+        signature: &["header:X-Contentful-Signature"],
+        form: "hex",
+        signed: "method, path and query, the headers that X-Contentful-Signed-Headers lists, body: a line each",
+        time: Some("header:X-Contentful-Timestamp in ms"),
+        ..About::BARE
+    },
+};
 
 struct Contentful {
     macs: Macs,

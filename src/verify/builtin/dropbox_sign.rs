@@ -2,7 +2,7 @@
 
 use super::read::malformed;
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
 use crate::verify::keys::{KeyAtHand, Stop};
@@ -18,7 +18,23 @@ use std::borrow::Cow;
 const PARTS_MAX: usize = 64;
 const PART_HEAD_MAX: usize = 4 << 10;
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: false,
+    headers: &[],
+    build,
+    about: About {
+        algorithm: "hmac-sha256",
+        key: TEXT_KEY,
+        signature: &["event_hash in part json of the body"],
+        form: "hex",
+        signed: "event_time and event_type in part json of the body",
+        time: Some("event_time in s"),
+        event_type: &["event_type in part json of the body"],
+        receipt: Some("Hello API Event Received"),
+        ..About::BARE
+    },
+};
 
 struct DropboxSign {
     macs: Macs,
@@ -80,10 +96,6 @@ impl Builtin for DropboxSign {
 
     fn sign(&self, _: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError> {
         Err(SignError::NotAHeader("part of the body".to_owned()))
-    }
-
-    fn receipt(&self) -> Option<&'static str> {
-        Some("Hello API Event Received")
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::read::{header, malformed, undecodable};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::check::SIGNATURES_MAX;
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Candidate, Encoding, KeyForm};
@@ -17,7 +17,22 @@ const SIGNATURE: &str = "x-hook0-signature";
 const ID: &str = "x-event-id";
 const LISTED_MAX: usize = 64;
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[SIGNATURE], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: false,
+    headers: &[SIGNATURE],
+    build,
+    about: About {
+        algorithm: "hmac-sha256",
+        key: TEXT_KEY,
+        signature: &["header:X-Hook0-Signature"],
+        form: "hex, as `v0=…` or `v1=…`, one or more between `,`: where there is a v1, it alone counts",
+        signed: "time and body, with `.` between; for v1 the headers that `h=…` lists and their values \
+                 stand before the body",
+        time: Some("sig:t in s"),
+        ..About::BARE
+    },
+};
 
 struct Hook0 {
     macs: Macs,

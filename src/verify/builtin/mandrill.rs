@@ -3,7 +3,7 @@
 
 use super::form::{Pair, is_form, pairs, single};
 use super::read::{header, told};
-use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, Key, KeyForm};
 use crate::verify::keys::{KeyAtHand, Stop};
@@ -16,7 +16,21 @@ use http::Method;
 const SIGNATURE: &str = "x-mandrill-signature";
 const PING_KEY: &[u8] = b"test-webhook";
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[SIGNATURE], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: false,
+    headers: &[SIGNATURE],
+    build,
+    about: About {
+        algorithm: "hmac-sha1",
+        key: TEXT_KEY,
+        signature: &["header:X-Mandrill-Signature"],
+        form: "base64",
+        signed: "URL, then name and value of each of the form's fields, sorted by name",
+        handshakes: &["HEAD", "POST with form:mandrill_events = [], signed with the key `test-webhook`"],
+        ..About::BARE
+    },
+};
 
 struct Mandrill {
     macs: Macs,

@@ -3,7 +3,7 @@
 use super::jws::{Token, unsigned};
 use super::read::{differs, header, malformed, sha256_hex};
 use super::time::Window;
-use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
 use crate::verify::keys::{KeyAtHand, Stop};
@@ -18,7 +18,22 @@ const ISSUER: &str = "MessageBird";
 /// How long a token that we sign is in force.
 const SIGNED_FOR_SECONDS: i64 = 60;
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[TOKEN], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: false,
+    headers: &[TOKEN],
+    build,
+    about: About {
+        algorithm: "hmac-sha256, hmac-sha384 or hmac-sha512, as the token says",
+        key: TEXT_KEY,
+        signature: &["header:MessageBird-Signature-JWT"],
+        form: "a token (JWT)",
+        signed: "the token, which holds hashes of URL and body",
+        time: Some("nbf and exp of the token in s"),
+        id: &["jti of the token"],
+        ..About::BARE
+    },
+};
 
 struct MessageBirdJwt {
     hs256: Macs,

@@ -3,7 +3,7 @@
 use super::form::{Pair, pairs};
 use super::read::header;
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
 use crate::verify::keys::{KeyAtHand, Stop};
@@ -16,7 +16,21 @@ use sha2::{Digest as _, Sha256};
 const SIGNATURE: &str = "messagebird-signature";
 const TIME: &str = "messagebird-request-timestamp";
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[SIGNATURE], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: false,
+    headers: &[SIGNATURE],
+    build,
+    about: About {
+        algorithm: "hmac-sha256",
+        key: TEXT_KEY,
+        signature: &["header:MessageBird-Signature"],
+        form: "base64",
+        signed: "time, the query sorted and written anew, the 32 bytes of the body's SHA-256: a line each",
+        time: Some("header:MessageBird-Request-Timestamp in s"),
+        ..About::BARE
+    },
+};
 
 /// What a query keeps as it is; a space becomes `+`.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');

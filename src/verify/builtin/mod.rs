@@ -29,12 +29,14 @@ mod vonage;
 pub(in crate::verify) use admit::Coded;
 pub(in crate::verify) use mac::Macs;
 
+use super::check::is_word;
 use super::compile::Make;
 use super::keys::{Fetched, KeyAtHand, KeyQuery, KeyUrl, Stop};
 use super::locator::{Facts, Locator};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::sign::{SignError, SignRequest};
 use super::source::ChallengeAnswer;
+use serde_json::Value;
 
 /// The names that stand behind `builtin:`.
 const TABLE: [(&str, Entry); 16] = [
@@ -71,23 +73,88 @@ pub(in crate::verify) struct Entry {
     /// Headers that carry signatures: not handed on with the event.
     pub(in crate::verify) headers: &'static [&'static str],
     pub(in crate::verify) build: fn(&mut Make<'_>) -> Option<Box<dyn Builtin>>,
+    pub(in crate::verify) about: About,
 }
 
-/// A setting of one built-in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::verify) struct Param {
-    pub(in crate::verify) name: &'static str,
-    pub(in crate::verify) kind: ParamKind,
-    /// Completes "write e.g. …" in a message.
-    pub(in crate::verify) example: &'static str,
+/// What the code of a scheme does, for people: as data would say it, in locators where there is one and else in words.
+pub(in crate::verify) struct About {
+    pub(in crate::verify) algorithm: &'static str,
+    pub(in crate::verify) key: &'static str,
+    pub(in crate::verify) signature: &'static [&'static str],
+    pub(in crate::verify) form: &'static str,
+    pub(in crate::verify) signed: &'static str,
+    /// What is covered depends on the source's settings.
+    pub(in crate::verify) covers_by_settings: bool,
+    /// Where the signed time stands.
+    pub(in crate::verify) time: Option<&'static str>,
+    /// Ids and types that the code reads itself.
+    pub(in crate::verify) id: &'static [&'static str],
+    pub(in crate::verify) event_type: &'static [&'static str],
+    pub(in crate::verify) handshakes: &'static [&'static str],
+    /// What the provider wants to read in the answer to an event.
+    pub(in crate::verify) receipt: Option<&'static str>,
+}
+
+impl About {
+    const BARE: About = About {
+        algorithm: "",
+        key: "",
+        signature: &[],
+        form: "",
+        signed: "",
+        covers_by_settings: false,
+        time: None,
+        id: &[],
+        event_type: &[],
+        handshakes: &[],
+        receipt: None,
+    };
+}
+
+pub(in crate::verify) const TEXT_KEY: &str = "the secret's text as it stands";
+
+/// A setting of a scheme that is code.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    pub name: &'static str,
+    pub kind: ParamKind,
+    /// A value; of a list, its items with commas between.
+    pub example: &'static str,
+    /// What is wrong with a text, or with an item of a list: the rule and a remedy.
+    pub(in crate::verify) wrong: fn(&str) -> Option<String>,
+}
+
+/// For names that a provider gives: letters, digits, `-` and `_`.
+fn no_name(text: &str) -> Option<String> {
+    let told = "holds other characters than letters, digits, `-` and `_`: copy it again from the provider";
+    (!is_word(text.as_bytes())).then(|| told.to_owned())
+}
+
+impl Param {
+    /// Whether no source can do without it.
+    pub fn is_needed(&self) -> bool {
+        matches!(self.kind, ParamKind::Text | ParamKind::List)
+    }
+
+    /// The example as the file has it.
+    pub(in crate::verify) fn written(&self) -> String {
+        self.value().to_string().replace("\",\"", "\", \"")
+    }
+
+    pub(in crate::verify) fn value(&self) -> Value {
+        match self.kind {
+            ParamKind::List => self.example.split(',').collect(),
+            ParamKind::Text | ParamKind::OptionalText | ParamKind::UsualText => self.example.into(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::verify) enum ParamKind {
+pub enum ParamKind {
     Text,
     OptionalText,
-    /// Where the keys are, for a source without secrets.
-    KeysUrl,
+    /// May be left out, and mostly is not.
+    UsualText,
     /// Has to be written, also when it is empty.
     List,
 }
@@ -113,16 +180,12 @@ pub(in crate::verify) trait Builtin: Send + Sync {
     fn greet(&self, _facts: &Facts<'_>) -> Option<ChallengeAnswer> {
         None
     }
-
-    /// What a provider wants to read in the answer to an event.
-    fn receipt(&self) -> Option<&'static str> {
-        None
-    }
 }
 
 /// How much of the body is signed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::verify) enum BodyCover {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BodyCover {
     /// Every byte.
     Bytes,
     /// What the provider puts in it, not how it is written.
@@ -182,14 +245,15 @@ fn given_certificates<const N: usize>(make: &mut Make<'_>, kinds: [public::Kind;
         let certificate = certificate::Certificate::from_pem(secret.expose());
         for (keys, kind) in keys.iter_mut().zip(kinds) {
             match certificate.as_ref().and_then(|certificate| certificate.key(kind).ok()) {
-                Some(key) => keys.push(key),
+                Some(key) => keys.push(key.clone()),
                 None => bad.push(number),
             }
         }
     }
     bad.dedup();
     for number in bad {
-        let message = "is no certificate with an RSA key in PEM: give one, or no secret at all to have it fetched";
+        let message = "is no certificate with an RSA key: give one in PEM, whole, with its line \
+                       `-----BEGIN CERTIFICATE-----` and its end, or no secret at all to have it fetched";
         make.problem(&format!("secrets[{number}]"), message);
     }
     keys

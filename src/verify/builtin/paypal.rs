@@ -4,7 +4,7 @@ use super::certificate::Certificate;
 use super::public::{Kind, PublicKey};
 use super::read::{base64, header, mismatch};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Param, ParamKind, Proof, key_of, untrusted_url};
+use super::{About, BodyCover, Builtin, Entry, Param, ParamKind, Proof, key_of, no_name, untrusted_url};
 use crate::verify::compile::Make;
 use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
 use crate::verify::locator::{Facts, Locator};
@@ -20,10 +20,20 @@ const ISSUED_TO: [&str; 2] = ["messageverificationcerts.paypal.com", "messagever
 const KIND: Kind = Kind::RsaSha256;
 
 pub(super) const ENTRY: Entry = Entry {
-    params: &[Param { name: "webhook_id", kind: ParamKind::Text, example: "\"8PT597110X687430LKGECATA\"" }],
+    params: &[Param { name: "webhook_id", kind: ParamKind::Text, example: "8PT597110X687430LKGECATA", wrong: no_name }],
     publishes_keys: true,
     headers: &[SIGNATURE],
     build,
+    about: About {
+        algorithm: "rsa-sha256",
+        key: "the certificate at PAYPAL-CERT-URL, on *.paypal.com, in force, issued to PayPal and \
+              vouched for by an authority of this machine; or one in PEM as a secret",
+        signature: &["header:PAYPAL-TRANSMISSION-SIG"],
+        form: "base64",
+        signed: "id and time of the transmission, `webhook_id`, the CRC-32 of the body: with `|` between",
+        time: Some("header:PAYPAL-TRANSMISSION-TIME in rfc3339"),
+        ..About::BARE
+    },
 };
 
 struct PayPal {

@@ -4,7 +4,7 @@ use super::jws::Token;
 use super::public::{Jwk, KeySet, Kind};
 use super::read::{differs, header, malformed, mismatch, sha256_hex};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Param, ParamKind, Proof, key_of, unknown_key};
+use super::{About, BodyCover, Builtin, Entry, Param, ParamKind, Proof, key_of, no_name, unknown_key};
 use crate::secret::Secret;
 use crate::verify::compile::Make;
 use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
@@ -22,12 +22,22 @@ const KID_BYTES_MAX: usize = 64;
 
 pub(super) const ENTRY: Entry = Entry {
     params: &[
-        Param { name: "client_id", kind: ParamKind::OptionalText, example: "\"5f3a…\"" },
-        Param { name: "environment", kind: ParamKind::OptionalText, example: "\"sandbox\"" },
+        Param { name: "client_id", kind: ParamKind::UsualText, example: "5f3a1b2c3d4e5f6071829304", wrong: no_name },
+        Param { name: "environment", kind: ParamKind::OptionalText, example: "sandbox", wrong: no_environment },
     ],
     publishes_keys: false,
     headers: &[TOKEN],
     build,
+    about: About {
+        algorithm: "ecdsa-p256-sha256",
+        key: "the one that the token names, asked for at production.plaid.com or sandbox.plaid.com \
+              with `client_id` and the secret; or of a key set as a secret",
+        signature: &["header:Plaid-Verification"],
+        form: "a token (JWT)",
+        signed: "the token, which holds a hash of the body",
+        time: Some("iat of the token in s"),
+        ..About::BARE
+    },
 };
 
 struct Plaid {
@@ -42,27 +52,35 @@ enum Keys {
     Api { url: KeyUrl, client_id: String, secret: Secret },
 }
 
+const ENVIRONMENTS: [(&str, &str); 2] = [("production", "production.plaid.com"), ("sandbox", "sandbox.plaid.com")];
+
+fn no_environment(text: &str) -> Option<String> {
+    let told = "is no environment: write production or sandbox";
+    (!ENVIRONMENTS.iter().any(|(name, _)| *name == text)).then(|| told.to_owned())
+}
+
 fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
-    let host = match make.text("environment").as_deref() {
-        None | Some("production") => "production.plaid.com",
-        Some("sandbox") => "sandbox.plaid.com",
-        Some(_) => {
-            make.problem("params.environment", "is not one: write production or sandbox");
-            return None;
-        }
-    };
+    let environment = make.text("environment");
     let is_set = |secret: &Secret| secret.expose().trim_ascii_start().starts_with(b"{");
     let client_id = make.text("client_id");
     let keys = match (client_id, make.secrets()) {
         (None, all) if all.iter().all(is_set) => {
             let sets: Vec<Option<KeySet>> = all.iter().map(|set| KeySet::read(set.expose())).collect();
+            if environment.is_some() {
+                make.problem("params.environment", "has no effect, the keys are secrets: remove it");
+            }
             let bad = sets.iter().position(|set| set.as_ref().is_none_or(KeySet::is_empty));
             if let Some(bad) = bad {
-                make.problem(&format!("secrets[{bad}]"), "is not a set of keys: give the API's secret, or a JWKS");
+                make.problem(
+                    &format!("secrets[{bad}]"),
+                    "is no set of keys: give a JWKS such as `{\"keys\":[…]}`, or the API's secret beside `client_id`",
+                );
             }
             Keys::Given(sets.into_iter().flatten().collect())
         }
         (Some(client_id), [secret]) if !is_set(secret) => {
+            let named = |(name, _): &&(&str, &str)| environment.as_deref().unwrap_or("production") == *name;
+            let (_, host) = ENVIRONMENTS.iter().find(named)?;
             let url = KeyUrl::configured(&format!("https://{host}/webhook_verification_key/get"))?;
             Keys::Api { url, client_id, secret: secret.clone() }
         }
@@ -106,7 +124,7 @@ impl Plaid {
         let secret = secret.expose_str().unwrap_or_default();
         let body = json!({ "client_id": client_id, "secret": secret, "key_id": kid }).to_string();
         let fetched = key_of(key, || KeyQuery::post(url.clone(), Secret::from(body)))?;
-        let answer: Option<Answer> = serde_json::from_slice(&fetched.bytes).ok();
+        let answer: Option<Answer> = serde_json::from_slice(fetched.found.bytes()).ok();
         let key = answer.map(|answer| answer.key).filter(|key| key.kid.as_deref() == Some(kid));
         Ok((None, key.ok_or_else(|| unknown_key("the provider's answer is not the token's key"))?))
     }

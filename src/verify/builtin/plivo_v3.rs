@@ -2,7 +2,7 @@
 
 use super::form::{Pair, is_form, pairs};
 use super::read::{header, malformed, undecodable};
-use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::check::SIGNATURES_MAX;
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Candidate, Encoding, KeyForm};
@@ -15,7 +15,20 @@ use http::Method;
 const SIGNATURE: &str = "x-plivo-signature-v3";
 const NONCE: &str = "x-plivo-signature-v3-nonce";
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[SIGNATURE], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: false,
+    headers: &[SIGNATURE],
+    build,
+    about: About {
+        algorithm: "hmac-sha256",
+        key: TEXT_KEY,
+        signature: &["header:X-Plivo-Signature-V3"],
+        form: "base64, one or more between `,`",
+        signed: "URL with its query sorted, the form sorted behind it, and header:X-Plivo-Signature-V3-Nonce",
+        ..About::BARE
+    },
+};
 
 struct PlivoV3 {
     macs: Macs,

@@ -28,6 +28,9 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// How many there are; each is its own number.
+    pub(super) const COUNT: usize = Kind::RsaPssSha512 as usize + 1;
+
     fn verification(self) -> &'static dyn VerificationAlgorithm {
         match self {
             Kind::EcdsaP256 => &ECDSA_P256_SHA256_FIXED,
@@ -74,6 +77,7 @@ impl Kind {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct PublicKey(ParsedPublicKey);
 
 impl PublicKey {

@@ -2,10 +2,11 @@
 
 mod structured;
 
+use super::form::pairs;
 use super::public::{KeySet, Kind, PublicKey};
 use super::read::{base64, differs, header, malformed, mismatch, undecodable};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof, key_of, unknown_key};
+use super::{About, BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof, key_of, unknown_key};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
 use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
@@ -17,25 +18,43 @@ use ::base64::Engine as _;
 use ::base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use sha2::{Digest as _, Sha256, Sha512};
-use structured::{Component, Input};
+use structured::{Component, Form, Input, Part};
 
 const INPUT: &str = "signature-input";
 const SIGNATURE: &str = "signature";
 const DIGEST: &str = "content-digest";
 /// What a source has to name for its signatures to mean something.
-const REQUIRED_EXAMPLE: &str = "[\"@method\", \"@target-uri\", \"content-digest\"]";
+const REQUIRED_EXAMPLE: &str = "@method,@target-uri,content-digest";
 
 pub(super) const ENTRY: Entry = Entry {
     params: &[
-        Param { name: "alg", kind: ParamKind::Text, example: "\"ed25519\"" },
-        Param { name: "keyid", kind: ParamKind::OptionalText, example: "\"key-1\"" },
-        Param { name: "required_components", kind: ParamKind::List, example: REQUIRED_EXAMPLE },
-        Param { name: "jwks_url", kind: ParamKind::KeysUrl, example: "\"https://partner.example/jwks\"" },
+        Param { name: "alg", kind: ParamKind::Text, example: "ed25519", wrong: no_algorithm },
+        Param { name: "keyid", kind: ParamKind::OptionalText, example: "key-1", wrong: no_keyid },
+        Param { name: "required_components", kind: ParamKind::List, example: REQUIRED_EXAMPLE, wrong: no_component },
+        Param {
+            name: "jwks_url",
+            kind: ParamKind::UsualText,
+            example: "https://partner.example/jwks",
+            wrong: no_key_url,
+        },
     ],
     publishes_keys: true,
     headers: &[SIGNATURE, INPUT],
     build,
+    about: About {
+        algorithm: "as `alg` says",
+        key: "the secret, decoded from base64, or a public key, as `alg` needs; or the one at \
+              `jwks_url` that the request names",
+        signature: &["header:Signature"],
+        form: "base64 between colons, under the label whose `keyid` is ours",
+        signed: "what header:Signature-Input lists, and no less than `required_components`; the body by \
+                 its Content-Digest",
+        covers_by_settings: true,
+        time: Some("created in header:Signature-Input in s"),
+        ..About::BARE
+    },
 };
 
 /// The algorithms of RFC 9421, with the names that key sets have for them.
@@ -47,6 +66,29 @@ const KINDS: [(&str, Kind, &str); 5] = [
     ("rsa-v1_5-sha256", Kind::RsaSha256, "RS256"),
 ];
 const HMAC: &str = "hmac-sha256";
+
+fn no_algorithm(text: &str) -> Option<String> {
+    let names: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
+    let known = text == HMAC || names.contains(&text);
+    (!known).then(|| format!("`{text}` is not known: use {HMAC}, {}", names.join(", ")))
+}
+
+fn no_keyid(text: &str) -> Option<String> {
+    let told = "holds other characters than visible ASCII and spaces, and no `keyid` can: copy it again";
+    (!text.bytes().all(|b| (b' '..=b'~').contains(&b))).then(|| told.to_owned())
+}
+
+fn no_component(text: &str) -> Option<String> {
+    let why = Component::parse(text).err()?;
+    Some(format!(
+        "`{text}` {why}: write a header's name in lower case, or e.g. @method or \"@query-param\";name=\"id\""
+    ))
+}
+
+fn no_key_url(text: &str) -> Option<String> {
+    let told = "is not a plain https URL: leave out port, user name and fragment";
+    KeyUrl::configured(text).is_none().then(|| told.to_owned())
+}
 
 struct MessageSignatures {
     alg: String,
@@ -63,17 +105,9 @@ enum Keys {
 }
 
 fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
-    let mut required = Vec::new();
-    for (i, text) in make.list("required_components").iter().enumerate() {
-        match Component::parse_bare(text) {
-            Some(component) => required.push(component),
-            None => {
-                let message = format!("`{text}` is no component: write a header's name in lower case, or e.g. @method");
-                make.problem(&format!("params.required_components[{i}]"), message);
-            }
-        }
-    }
-    if !required.iter().any(|component| component.name == DIGEST) {
+    let required: Vec<Component> =
+        make.list("required_components").iter().filter_map(|text| Component::parse(text).ok()).collect();
+    if !required.iter().any(binds_body) {
         make.warn(format!("params.required_components: without {DIGEST} the body need not be signed: name it"));
     }
     let alg = make.text("alg")?;
@@ -86,8 +120,6 @@ fn keys(make: &mut Make<'_>, alg: &str, keyid: Option<&str>) -> Option<Keys> {
     let known = KINDS.into_iter().find(|(name, ..)| *name == alg);
     let place = make.text("jwks_url");
     if alg != HMAC && known.is_none() {
-        let names: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
-        make.problem("params.alg", format!("`{alg}` is not known: use {HMAC}, {}", names.join(", ")));
         return None;
     }
     if let Some(place) = place {
@@ -96,7 +128,7 @@ fn keys(make: &mut Make<'_>, alg: &str, keyid: Option<&str>) -> Option<Keys> {
             (None, _) => {
                 Some(("params.jwks_url", "holds no shared secrets: remove it, or use an algorithm with public keys"))
             }
-            (_, None) => Some(("params.jwks_url", "is not a plain https URL: leave out port, user name and fragment")),
+            (_, None) => None,
             (..) if keyid.is_some() => Some(("params.keyid", "has no effect, the request names its key: remove it")),
             (..) if !make.secrets().is_empty() => {
                 Some(("secrets", "have no effect beside `jwks_url`: remove one of the two"))
@@ -130,7 +162,8 @@ fn keys(make: &mut Make<'_>, alg: &str, keyid: Option<&str>) -> Option<Keys> {
         }
     }
     for number in bad {
-        let message = format!("is no public key for {alg}: give it in PEM, or its DER in base64");
+        let message =
+            format!("is no public key for {alg}: give it (SPKI) in PEM, or what stands between the lines of its PEM");
         make.problem(&format!("secrets[{number}]"), message);
     }
     Some(Keys::Public(kind, all))
@@ -162,7 +195,7 @@ impl Builtin for MessageSignatures {
             return Err(Refusal::new(RefusalCode::UnsupportedAlgorithm, CheckStep::Structure, detail).into());
         }
         if let Some(missing) = self.required.iter().find(|needed| !input.components.contains(needed)) {
-            let detail = format!("the signature does not cover {}", missing.name);
+            let detail = format!("the signature does not cover {}", missing.written);
             return Err(Refusal::new(RefusalCode::InsufficientCoverage, CheckStep::Structure, detail).into());
         }
         let base = base(request, &input)?;
@@ -172,7 +205,7 @@ impl Builtin for MessageSignatures {
             Stop::Refused(refusal) => Stop::Refused(refused(refusal)),
             needs @ Stop::NeedsKey(_) => needs,
         })?;
-        if input.components.iter().any(|component| component.name == DIGEST) {
+        if input.components.iter().any(|component| component.is_field(DIGEST)) {
             let told = header(request, DIGEST)?;
             if !is_digest(told, request.body).map_err(refused)? {
                 return Err(refused(differs("the body")).into());
@@ -182,22 +215,33 @@ impl Builtin for MessageSignatures {
     }
 
     fn covers(&self, at: &Locator) -> bool {
-        let needs = |name: &str| self.required.iter().any(|component| component.name == name);
+        let needs = |part: &Part| self.required.iter().any(|component| component.part == *part);
+        let field = |form: Form, name: &HeaderName| Part::Field(name.as_str().to_owned(), form);
         match at {
-            Locator::Header(_, name) => needs(name.as_str()),
-            Locator::Query(_) => needs("@target-uri") || needs("@query"),
-            Locator::Form(_) | Locator::Json(..) => needs(DIGEST),
+            // What is written anew may stand otherwise in the request.
+            Locator::Header(_, name) => {
+                [Form::AsItStands, Form::Bytes].into_iter().any(|form| needs(&field(form, name)))
+            }
+            Locator::Query(name) => {
+                ["@target-uri", "@query", "@request-target"].into_iter().any(|url| needs(&Part::Derived(url)))
+                    || needs(&Part::QueryParam(escaped(name.as_bytes())))
+            }
+            Locator::Form(_) | Locator::Json(..) => self.required.iter().any(binds_body),
             Locator::Sig(_) => false,
         }
     }
 
     fn body(&self) -> BodyCover {
-        if self.covers(&Locator::Form(String::new())) { BodyCover::Bytes } else { BodyCover::Not }
+        if self.required.iter().any(binds_body) { BodyCover::Bytes } else { BodyCover::Not }
     }
 
     fn signs_url(&self) -> bool {
-        let of_url = ["@target-uri", "@authority", "@scheme", "@path", "@query", "@request-target"];
-        self.required.iter().any(|component| of_url.contains(&component.name.as_str()))
+        let of_url = |component: &Component| match &component.part {
+            Part::Derived(name) => *name != "@method",
+            Part::QueryParam(_) => true,
+            Part::Field(..) => false,
+        };
+        self.required.iter().any(of_url)
     }
 
     fn sign(&self, sign: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError> {
@@ -212,11 +256,12 @@ impl Builtin for MessageSignatures {
         let (url, received_at) = (sign.url, sign.timestamp);
         let request = Request { method: &method, url, headers: &headers, body: &body, received_at };
         let mut components = self.required.clone();
-        if !components.iter().any(|component| component.name == DIGEST) {
-            components.extend(Component::parse_bare(DIGEST));
+        if !components.iter().any(binds_body) {
+            components.extend(Component::parse(DIGEST));
         }
         let listed: Vec<String> = components.iter().map(|component| component.written.clone()).collect();
-        let keyid = self.keyid.as_deref().map(|id| format!(";keyid={}", structured::quoted(id))).unwrap_or_default();
+        let keyid = self.keyid.as_deref().and_then(structured::quoted);
+        let keyid = keyid.map(|id| format!(";keyid={id}")).unwrap_or_default();
         let raw = format!("({});created={}{keyid}", listed.join(" "), sign.timestamp.as_seconds());
         let unread = |refusal: Refusal| SignError::UnknownValue(refusal.detail);
         let input = Input::parse(&raw).map_err(unread)?;
@@ -271,8 +316,8 @@ impl MessageSignatures {
                 let query = || KeyQuery::get(url.clone());
                 let kid = input.keyid.as_deref().ok_or_else(|| unknown_key("the signature does not name its key"))?;
                 let fetched = key_of(key, query)?;
-                let set =
-                    KeySet::read(&fetched.bytes).ok_or_else(|| unknown_key("what stands at jwks_url is no key set"))?;
+                let set = fetched.found.read_as(KeySet::read);
+                let set = set.ok_or_else(|| unknown_key("what stands at jwks_url is no key set"))?;
                 match set.named(kid).and_then(|key| key.public_key(*kind, name)) {
                     None if fetched.may_be_outdated() => return Err(query().again().into()),
                     None => return Err(unknown_key("the key set has not the signature's key").into()),
@@ -296,22 +341,55 @@ fn base(request: Request<'_>, input: &Input<'_>) -> Result<String, Refusal> {
     Ok(base)
 }
 
+/// Whether it binds the body: the digest of it, or one that we know in a list of them.
+fn binds_body(component: &Component) -> bool {
+    match &component.part {
+        Part::Field(name, Form::Member(key)) => name == DIGEST && ["sha-256", "sha-512"].contains(&key.as_str()),
+        Part::Field(name, Form::AsItStands | Form::Structured | Form::Bytes) => name == DIGEST,
+        Part::Derived(_) | Part::QueryParam(_) => false,
+    }
+}
+
 fn value(request: Request<'_>, component: &Component) -> Result<String, Refusal> {
     let url = request.url;
     let query = || format!("?{}", url_query(url));
     let path = || Some(url_path(url)).filter(|path| !path.is_empty()).unwrap_or("/").to_owned();
     let bare = || url.split('#').next().unwrap_or(url);
-    Ok(match component.name.as_str() {
-        "@method" => request.method.as_str().to_owned(),
-        "@target-uri" => bare().to_owned(),
-        "@scheme" => url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).unwrap_or_default(),
-        "@authority" => authority(url),
-        "@request-target" if bare().contains('?') => path() + &query(),
-        "@path" | "@request-target" => path(),
-        "@query" => query(),
-        name if name.starts_with('@') => return Err(malformed("a component is not known")),
-        name => field(request.headers, name)?,
+    Ok(match &component.part {
+        Part::Derived("@method") => request.method.as_str().to_owned(),
+        Part::Derived("@target-uri") => bare().to_owned(),
+        Part::Derived("@scheme") => {
+            url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).unwrap_or_default()
+        }
+        Part::Derived("@authority") => authority(url),
+        Part::Derived("@request-target") if bare().contains('?') => path() + &query(),
+        Part::Derived("@path" | "@request-target") => path(),
+        Part::Derived("@query") => query(),
+        Part::Derived(_) => return Err(malformed("a component is not known")),
+        Part::QueryParam(name) => query_param(url, name)?,
+        Part::Field(name, form) => field(request.headers, name, form)?,
     })
+}
+
+/// What a query's names and values keep when they are written anew.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').remove(b'.').remove(b'_');
+
+fn escaped(text: &[u8]) -> String {
+    percent_encode(text, ESCAPED).to_string()
+}
+
+/// The one parameter of that name, both decoded and written anew.
+fn query_param(url: &str, name: &str) -> Result<String, Refusal> {
+    let pairs = pairs(url_query(url).as_bytes())?;
+    let mut found = pairs.iter().filter(|(key, _)| escaped(key) == name).map(|(_, value)| escaped(value));
+    match (found.next(), found.next()) {
+        (Some(value), None) => Ok(value),
+        (None, _) => Err(Refusal::missing(format!("query parameter {name}, which is signed, is absent"))),
+        (Some(_), Some(_)) => {
+            let detail = format!("query parameter {name}, which is signed, is there more than once");
+            Err(Refusal::malformed(CheckStep::Presence, detail))
+        }
+    }
 }
 
 /// The host in lower case, with its port where that is not the scheme's own.
@@ -323,17 +401,29 @@ fn authority(url: &str) -> String {
     authority.strip_suffix(own).unwrap_or(&authority).to_owned()
 }
 
-/// All lines of a header, trimmed and joined.
-fn field(headers: &HeaderMap, name: &str) -> Result<String, Refusal> {
+/// A header's lines, trimmed, in the form that is signed.
+fn field(headers: &HeaderMap, name: &str, form: &Form) -> Result<String, Refusal> {
     let mut lines = Vec::new();
     for value in headers.get_all(name) {
+        if *form == Form::Bytes {
+            lines.push(format!(":{}:", STANDARD.encode(value.as_bytes().trim_ascii())));
+            continue;
+        }
         let text = std::str::from_utf8(value.as_bytes()).ok().filter(|text| !text.contains(['\r', '\n']));
-        lines.push(text.ok_or_else(|| malformed(format!("header {name} is not text")))?.trim());
+        lines.push(text.ok_or_else(|| malformed(format!("header {name} is not text")))?.trim().to_owned());
     }
     if lines.is_empty() {
         return Err(Refusal::missing(format!("header {name}, which is signed, is absent")));
     }
-    Ok(lines.join(", "))
+    let joined = lines.join(", ");
+    match form {
+        Form::AsItStands | Form::Bytes => Ok(joined),
+        Form::Structured => structured::rewritten(&joined)
+            .ok_or_else(|| malformed(format!("header {name} is no structured field, and is signed as one"))),
+        Form::Member(key) => structured::member(&joined, key)
+            .ok_or_else(|| malformed(format!("header {name} is no dictionary, and a member of it is signed")))?
+            .ok_or_else(|| Refusal::missing(format!("member {key} of header {name}, which is signed, is absent"))),
+    }
 }
 
 /// Whether every digest of a known kind is the body's, and there is one (RFC 9530).
@@ -351,4 +441,128 @@ fn is_digest(told: &str, body: &[u8]) -> Result<bool, Refusal> {
         all &= base64(text.ok_or_else(undecodable)?)? == expected;
     }
     Ok(all && known > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+
+    /// What is signed of a request, without the line of the parameters.
+    fn lines(url: &str, headers: &[(&str, &str)], components: &[&str]) -> Result<Vec<String>, Refusal> {
+        let mut all = HeaderMap::new();
+        for (name, value) in headers {
+            all.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+        }
+        let (method, body, received_at) = (Method::POST, Bytes::new(), Timestamp::ZERO);
+        let request = Request { method: &method, url, headers: &all, body: &body, received_at };
+        let raw = format!("({})", components.join(" "));
+        let base = base(request, &Input::parse(&raw)?)?;
+        let lines = base.strip_suffix(&format!("\"@signature-params\": {raw}")).unwrap();
+        Ok(lines.lines().map(str::to_owned).collect())
+    }
+
+    const URL: &str = "https://www.example.com/path";
+
+    /// RFC 9421, section 2.1.
+    #[test]
+    fn fields_are_signed_as_the_standard_shows() {
+        let headers = [
+            ("host", "www.example.com"),
+            ("date", "Tue, 20 Apr 2021 02:07:56 GMT"),
+            ("x-ows-header", "   Leading and trailing whitespace.   "),
+            ("cache-control", "max-age=60"),
+            ("cache-control", "   must-revalidate"),
+            ("example-dict", "  a=1,    b=2;x=1;y=2,   c=(a   b   c), d"),
+            ("empty-header", ""),
+        ];
+        let signed = [
+            r#""host": www.example.com"#,
+            r#""date": Tue, 20 Apr 2021 02:07:56 GMT"#,
+            r#""x-ows-header": Leading and trailing whitespace."#,
+            r#""cache-control": max-age=60, must-revalidate"#,
+            r#""cache-control";sf: max-age=60, must-revalidate"#,
+            r#""example-dict": a=1,    b=2;x=1;y=2,   c=(a   b   c), d"#,
+            r#""example-dict";sf: a=1, b=2;x=1;y=2, c=(a b c), d"#,
+            r#""example-dict";key="a": 1"#,
+            r#""example-dict";key="d": ?1"#,
+            r#""example-dict";key="b": 2;x=1;y=2"#,
+            r#""example-dict";key="c": (a b c)"#,
+            r#""empty-header": "#,
+        ];
+        let components: Vec<&str> = signed.iter().map(|line| line.split_once(": ").unwrap().0).collect();
+        assert_eq!(lines(URL, &headers, &components).unwrap(), signed);
+        for (component, code) in [
+            (r#""example-dict";key="e""#, RefusalCode::MissingHeader),
+            (r#""x-ows-header";key="a""#, RefusalCode::Malformed),
+            (r#""x-ows-header";sf"#, RefusalCode::Malformed),
+            (r#""absent";sf"#, RefusalCode::MissingHeader),
+            (r#""absent";bs"#, RefusalCode::MissingHeader),
+        ] {
+            assert_eq!(lines(URL, &headers, &[component]).unwrap_err().code, code, "{component}");
+        }
+    }
+
+    /// RFC 9421, section 2.1.3.
+    #[test]
+    fn lines_that_are_wrapped_are_told_apart() {
+        let two = [("example-header", "value, with, lots"), ("example-header", "of, commas")];
+        let one = [("example-header", "value, with, lots, of, commas")];
+        for (headers, wrapped) in [
+            (&two[..], ":dmFsdWUsIHdpdGgsIGxvdHM=:, :b2YsIGNvbW1hcw==:"),
+            (&one[..], ":dmFsdWUsIHdpdGgsIGxvdHMsIG9mLCBjb21tYXM=:"),
+        ] {
+            let signed = lines(URL, headers, &[r#""example-header""#, r#""example-header";bs"#]).unwrap();
+            let plain = r#""example-header": value, with, lots, of, commas"#.to_owned();
+            assert_eq!(signed, [plain, format!(r#""example-header";bs: {wrapped}"#)]);
+        }
+    }
+
+    /// RFC 9421, section 2.2.8.
+    #[test]
+    fn parameters_of_the_query_are_signed_one_by_one() {
+        let url = "https://www.example.com/path?param=value&foo=bar&baz=batman&qux=";
+        let signed = [
+            r#""@query-param";name="baz": batman"#,
+            r#""@query-param";name="qux": "#,
+            r#""@query-param";name="param": value"#,
+        ];
+        let components =
+            [r#""@query-param";name="baz""#, r#""@query-param";name="qux""#, r#""@query-param";name="param""#];
+        assert_eq!(lines(url, &[], &components).unwrap(), signed);
+        let url = "https://www.example.com/parameters?var=this%20is%20a%20big%0Amultiline%20value&\
+                   bar=with+plus+whitespace&fa%C3%A7ade%22%3A%20=something";
+        let signed = [
+            r#""@query-param";name="var": this%20is%20a%20big%0Amultiline%20value"#,
+            r#""@query-param";name="bar": with%20plus%20whitespace"#,
+            r#""@query-param";name="fa%C3%A7ade%22%3A%20": something"#,
+        ];
+        let components: Vec<&str> = signed.iter().map(|line| line.split_once(": ").unwrap().0).collect();
+        assert_eq!(lines(url, &[], &components).unwrap(), signed);
+        for (query, code) in [
+            ("?a=1&a=2", RefusalCode::Malformed),
+            ("?a=1&%61=2", RefusalCode::Malformed),
+            ("?b=1", RefusalCode::MissingHeader),
+            ("", RefusalCode::MissingHeader),
+        ] {
+            let refused = lines(&format!("{URL}{query}"), &[], &[r#""@query-param";name="a""#]).unwrap_err();
+            assert_eq!(refused.code, code, "{query}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_a_response_is_refused_by_its_name() {
+        for (component, told) in [
+            (r#""date";req"#, "belongs to a response (`req`, `@status`)"),
+            (r#""@method";req"#, "belongs to a response (`req`, `@status`)"),
+            (r#""@status""#, "belongs to a response (`req`, `@status`)"),
+            (r#""expires";tr"#, "is a trailer (`tr`)"),
+            (r#""date";bs;sf"#, "means nothing there, or not beside the others"),
+            (r#""@query-param""#, "does not name one parameter of the query"),
+        ] {
+            let refused = lines(URL, &[], &[component]).unwrap_err();
+            assert_eq!((refused.code, refused.step), (RefusalCode::Malformed, CheckStep::Structure), "{component}");
+            assert!(refused.detail.contains(told), "{component}: {refused}");
+        }
+    }
 }

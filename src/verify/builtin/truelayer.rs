@@ -4,7 +4,7 @@ use super::jws::Token;
 use super::public::{KeySet, Kind, PublicKey};
 use super::read::{header, malformed, mismatch};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Proof, key_of, unknown_key, untrusted_url};
+use super::{About, BodyCover, Builtin, Entry, Proof, key_of, unknown_key, untrusted_url};
 use crate::verify::compile::Make;
 use crate::verify::keys::{KeyAtHand, KeyQuery, KeyUrl, Stop};
 use crate::verify::locator::{Facts, Locator, Place, url_path};
@@ -22,7 +22,22 @@ const KIND: Kind = Kind::EcdsaP521;
 const VERSION: &str = "2";
 const LISTED_MAX: usize = 64;
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: true, headers: &[TOKEN], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: true,
+    headers: &[TOKEN],
+    build,
+    about: About {
+        algorithm: "ecdsa-p521-sha512",
+        key: "the one that the token names in the key set at its `jku`, on webhooks.truelayer.com or \
+              webhooks.truelayer-sandbox.com; or a public key in PEM or a key set as a secret",
+        signature: &["header:Tl-Signature"],
+        form: "a token without its payload (JWS)",
+        signed: "method and path, the headers that the token lists, body: a line each",
+        time: Some("header:X-Tl-Webhook-Timestamp in rfc3339"),
+        ..About::BARE
+    },
+};
 
 struct TrueLayer {
     /// Empty: the keys are the provider's.
@@ -47,7 +62,8 @@ fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
         }
     }
     for number in bad {
-        let message = "is neither a P-521 public key in PEM nor a set of keys: give one, or no secret at all";
+        let message = "is neither a public key nor a set of keys: give an ECDSA public key of P-521 (SPKI) in PEM, or a \
+                       JWKS such as `{\"keys\":[…]}`, or no secret at all to have it fetched";
         make.problem(&format!("secrets[{number}]"), message);
     }
     Some(Box::new(TrueLayer { keys, window: Window(make.tolerance_millis()) }))
@@ -93,7 +109,8 @@ impl Builtin for TrueLayer {
             let url = url.ok_or_else(|| unknown_key("the token does not say where its key stands"))?;
             let query = || KeyQuery::get(url.clone());
             let fetched = key_of(key, query)?;
-            let set = KeySet::read(&fetched.bytes).ok_or_else(|| unknown_key("the provider's answer is no key set"))?;
+            let set = fetched.found.read_as(KeySet::read);
+            let set = set.ok_or_else(|| unknown_key("the provider's answer is no key set"))?;
             match in_set(&set) {
                 None if fetched.may_be_outdated() => return Err(query().again().into()),
                 None => return Err(refused(unknown_key("the provider's key set has not the token's key")).into()),

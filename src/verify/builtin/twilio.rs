@@ -2,7 +2,7 @@
 
 use super::form::{Pair, is_form, pairs, single};
 use super::read::{differs, header, malformed, mismatch, sha256_hex};
-use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
 use crate::verify::keys::{KeyAtHand, Stop};
@@ -15,7 +15,21 @@ use std::collections::BTreeSet;
 const SIGNATURE: &str = "x-twilio-signature";
 const BODY_HASH: &str = "bodySHA256";
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[SIGNATURE], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: false,
+    headers: &[SIGNATURE],
+    build,
+    about: About {
+        algorithm: "hmac-sha1",
+        key: TEXT_KEY,
+        signature: &["header:X-Twilio-Signature"],
+        form: "base64",
+        signed: "URL, then name and value of each of the form's fields, sorted; a body that is no form by \
+                 its SHA-256 in query:bodySHA256",
+        ..About::BARE
+    },
+};
 
 struct Twilio {
     macs: Macs,

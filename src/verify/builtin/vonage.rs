@@ -3,7 +3,7 @@
 use super::jws::{Token, unsigned};
 use super::read::{differs, header, malformed, sha256_hex};
 use super::time::{Told, Window};
-use super::{BodyCover, Builtin, Entry, Macs, Proof};
+use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
 use crate::verify::keys::{KeyAtHand, Stop};
@@ -15,7 +15,22 @@ use serde_json::json;
 
 const TOKEN: &str = "authorization";
 
-pub(super) const ENTRY: Entry = Entry { params: &[], publishes_keys: false, headers: &[TOKEN], build };
+pub(super) const ENTRY: Entry = Entry {
+    params: &[],
+    publishes_keys: false,
+    headers: &[TOKEN],
+    build,
+    about: About {
+        algorithm: "hmac-sha256",
+        key: TEXT_KEY,
+        signature: &["header:Authorization"],
+        form: "a bearer token (JWT)",
+        signed: "the token, which holds a hash of the body",
+        time: Some("iat of the token in s"),
+        id: &["jti of the token"],
+        ..About::BARE
+    },
+};
 
 struct Vonage {
     macs: Macs,

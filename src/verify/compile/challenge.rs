@@ -2,7 +2,7 @@
 
 use super::Compiler;
 use crate::secret::Secret;
-use crate::verify::challenge::{Challenge, Check};
+use crate::verify::challenge::{Challenge, Check, Whole};
 use crate::verify::key::Algorithm;
 use crate::verify::locator::Locator;
 use crate::verify::spec::{ChallengeSpec, CheckSpec, SchemeSpec};
@@ -48,6 +48,8 @@ impl Compiler {
         let method = self.found(&field("method"), method.map_err(|_| "is not a method: write `POST`".to_owned()));
         let matches = self.literals(&field("match"), &spec.matches);
         let matches = matches.into_iter().map(|(at, literal)| (at, (literal != ANY).then_some(literal))).collect();
+        let whole = spec.request_body.as_deref().map(whole);
+        let whole = whole.and_then(|whole| self.found(&field("request_body"), whole));
         let status = spec.status.unwrap_or(200);
         let status = StatusCode::from_u16(status).ok().filter(StatusCode::is_success);
         let status = self.found(&field("status"), status.ok_or_else(|| "has to be 200 to 299".to_owned()));
@@ -64,7 +66,8 @@ impl Compiler {
         let places = |pieces: &[Piece]| template::flat(pieces).any(|piece| matches!(piece, Piece::Place(_)));
         let echoes = body.as_deref().is_some_and(places);
         let brings = echoes || headers.iter().any(|(_, pieces)| places(pieces)) || spec.check.is_some();
-        if spec.matches.is_empty() && !brings && body.is_some() && method != Some(Method::HEAD) {
+        let told = brings || spec.request_body.as_ref().is_some_and(|body| !body.is_empty());
+        if spec.matches.is_empty() && !told && body.is_some() && method != Some(Method::HEAD) {
             self.problem(&field("match"), "is missing: say what tells a challenge from an event");
         }
         if !signed && echoes && !["text/plain", "application/json"].contains(&content_type) {
@@ -91,6 +94,7 @@ impl Compiler {
             method: method?,
             signed,
             matches,
+            whole,
             check,
             status: status?,
             content_type: content_type?,
@@ -147,6 +151,15 @@ impl Compiler {
             self.problem(field, r"has no optional part: write `\[` and `\]` for the characters");
         }
         Some(pieces)
+    }
+}
+
+/// A body with at most one number in it.
+fn whole(text: &str) -> Result<Whole, String> {
+    match text.split_once('#') {
+        None => Ok(Whole { before: text.into(), after: None }),
+        Some((_, after)) if after.contains('#') => Err("has more than one `#`: leave one, for the number".to_owned()),
+        Some((before, after)) => Ok(Whole { before: before.into(), after: Some(after.into()) }),
     }
 }
 

@@ -88,24 +88,42 @@ impl Compiler {
         }
         for param in entry.params {
             let field = format!("params.{}", param.name);
-            let fits = |text: &str| (1..=TEXT_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
+            let fits = |text: &str| {
+                !text.trim().is_empty() && text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control)
+            };
             match (param.kind, spec.params.get(param.name)) {
-                (ParamKind::OptionalText | ParamKind::KeysUrl, None) => {}
+                (ParamKind::OptionalText | ParamKind::UsualText, None) => {}
                 (ParamKind::Text | ParamKind::List, None) => {
-                    self.problem(&field, format!("is missing: write e.g. {} = {}", param.name, param.example));
+                    self.problem(&field, format!("is missing: write e.g. {} = {}", param.name, param.written()));
                 }
-                (ParamKind::Text | ParamKind::OptionalText | ParamKind::KeysUrl, Some(Value::String(text)))
-                    if fits(text) => {}
-                (ParamKind::Text | ParamKind::OptionalText | ParamKind::KeysUrl, Some(_)) => {
-                    self.problem(&field, format!("has to be a text: write e.g. {}", param.example));
+                (ParamKind::Text | ParamKind::OptionalText | ParamKind::UsualText, Some(Value::String(text)))
+                    if fits(text) =>
+                {
+                    self.told(&field, (param.wrong)(text));
+                }
+                (ParamKind::Text | ParamKind::OptionalText | ParamKind::UsualText, Some(_)) => {
+                    self.problem(&field, format!("has to be a text: write e.g. {}", param.written()));
                 }
                 (ParamKind::List, Some(Value::Array(all)))
-                    if all.len() <= LIST_MAX && all.iter().all(|item| item.as_str().is_some_and(fits)) => {}
+                    if all.len() <= LIST_MAX && all.iter().all(|item| item.as_str().is_some_and(fits)) =>
+                {
+                    for (i, item) in all.iter().enumerate() {
+                        let twice = || Some("stands here twice: remove one of the two".to_owned());
+                        let wrong = if all[..i].contains(item) { twice() } else { item.as_str().and_then(param.wrong) };
+                        self.told(&format!("{field}[{i}]"), wrong);
+                    }
+                }
                 (ParamKind::List, Some(_)) => {
                     let rule = format!("has to be a list of at most {LIST_MAX} texts");
-                    self.problem(&field, format!("{rule}: write e.g. {}", param.example));
+                    self.problem(&field, format!("{rule}: write e.g. {}", param.written()));
                 }
             }
+        }
+    }
+
+    fn told(&mut self, field: &str, wrong: Option<String>) {
+        if let Some(wrong) = wrong {
+            self.problem(field, wrong);
         }
     }
 

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const CASES: &str = include_str!("../../../tests/golden/signatures_code.json");
+const TOPIC: &str = "arn:aws:sns:us-east-1:123456789012:orders";
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
 fn with_params(scheme: &str, params: &Value) -> SourceSpec {
@@ -319,10 +320,10 @@ fn handshakes_are_answered_and_let_nothing_in() {
     }
     assert!(greeting(&mandrill, &ping.without("x-mandrill-signature"), &Method::POST).is_none());
 
-    let receipts = |id: &str| by_id(id).0.receipt();
-    assert_eq!(receipts("dropbox-sign-base"), Some("Hello API Event Received"));
-    assert_eq!(receipts("adyen-item-node-1"), Some("[accepted]"));
-    assert_eq!(receipts("twilio-basic"), None);
+    let answers = |id: &str| by_id(id).0.answers();
+    assert_eq!(answers("dropbox-sign-base"), Answers::Receipt("Hello API Event Received"));
+    assert_eq!(answers("adyen-item-node-1"), Answers::Receipt("[accepted]"));
+    assert_eq!(answers("twilio-basic"), Answers::Ours);
 }
 
 #[test]
@@ -363,6 +364,39 @@ fn ids_and_types_are_read_and_replays_are_known() {
     assert!(first.content.is_some() && first.content == second.content);
 }
 
+/// What is said of the code is what it does with requests of its provider.
+#[test]
+fn what_code_says_of_itself_is_so() {
+    let mut greeting = Vec::new();
+    for name in schemes::names() {
+        let scheme = schemes::builtin(name).unwrap();
+        let Some(entry) = schemes::code(&scheme) else { continue };
+        let about = &entry.about;
+        assert_eq!(about.time.is_some(), scheme.time.is_some(), "{name}");
+        let carriers = about.signature.iter().filter_map(|at| at.strip_prefix("header:"));
+        for carrier in carriers {
+            assert!(entry.headers.contains(&carrier.to_ascii_lowercase().as_str()), "{name} {carrier}");
+        }
+        let (mut ids, mut types, mut skews) = (0, 0, 0);
+        for case in valid_cases().iter().filter(|case| case.scheme == name) {
+            let (source, post, method) = set_up(case);
+            let check = &source.code.as_ref().unwrap().check;
+            let facts = locator::Facts::new(Request { method: &method, ..post.request() }, &source.wanted);
+            let proof = check.check(&facts, KeyAtHand::NotAsked).unwrap();
+            ids += usize::from(proof.id.is_some());
+            types += usize::from(proof.event_type.is_some());
+            skews += usize::from(proof.skew_seconds.is_some());
+        }
+        let told = (!about.id.is_empty(), !about.event_type.is_empty(), about.time.is_some() && name != "truelayer");
+        assert_eq!((ids > 0, types > 0, skews > 0), told, "{name}");
+        if !about.handshakes.is_empty() {
+            greeting.push(name);
+        }
+    }
+    // Each has its test: here, and with a listener around it.
+    assert_eq!(greeting, ["aws-sns", "braintree", "mandrill"]);
+}
+
 #[test]
 fn signatures_are_not_handed_on() {
     for case in valid_cases() {
@@ -397,7 +431,7 @@ fn who_knows_no_topic_of_ours_makes_us_ask_nobody() {
         Ok(_) => panic!("let in without a key"),
     };
     assert_eq!(judged(&of(&[]), &post), None);
-    assert_eq!(judged(&of(&["arn:aws:sns:us-east-2:1:other"]), &post), Some(RefusalCode::UnknownKey));
+    assert_eq!(judged(&of(&["arn:aws:sns:us-east-2:123456789012:other"]), &post), Some(RefusalCode::UnknownKey));
     let body = String::from_utf8(post.body.to_vec()).unwrap();
     let elsewhere = Post { body: body.replace("sns.us-east-2.", "sns.made-up-1.").into(), ..post };
     assert_eq!(judged(&of(&[]), &elsewhere), Some(RefusalCode::UntrustedKeyUrl));
@@ -483,6 +517,53 @@ fn every_algorithm_of_message_signatures_verifies() {
     }
 }
 
+/// Members, wrapped lines and parameters of the query bind what they say, and no more.
+#[test]
+fn components_with_parameters_bind_what_they_say() {
+    let shared = || vec![Secret::new(STANDARD.encode([7; 32]))];
+    let with = |required: &[&str]| compile(&rfc9421(&json!(required)), shared());
+    let token = r#""@query-param";name="token""#;
+    let source = with(&[token, r#""content-digest";key="sha-256""#]);
+    assert!(source.signs_url() && source.warnings().is_empty());
+    let post = sent(&source, "", b"a=1");
+    assert!(told(&source, &post).is_ok());
+    let at = |url: &str| Post { url: url.to_owned(), ..post.clone() };
+    assert!(told(&source, &at("https://hooks.example.test/in/acme/src?b=3&%74oken=1")).is_ok(), "no more is signed");
+    for (url, code) in [
+        ("https://hooks.example.test/in/acme/src?token=2&b=2", RefusalCode::SignatureMismatch),
+        ("https://hooks.example.test/in/acme/src?token=1&token=1", RefusalCode::Malformed),
+        ("https://hooks.example.test/in/acme/src?b=2", RefusalCode::MissingHeader),
+    ] {
+        assert_eq!(told(&source, &at(url)).unwrap_err(), code, "{url}");
+    }
+    assert_eq!(
+        told(&source, &Post { body: "a=2".into(), ..post.clone() }).unwrap_err(),
+        RefusalCode::SignatureMismatch
+    );
+    // Another digest may stand beside the one that is signed, and has to be right as well.
+    let digest = post.headers["content-digest"].to_str().unwrap();
+    let beside = |sha512: &[u8]| {
+        let both = format!("sha-512=:{}:,   {digest}", STANDARD.encode(sha512));
+        post.clone().with("content-digest", both.as_bytes())
+    };
+    use sha2::Digest as _;
+    assert!(told(&source, &beside(&sha2::Sha512::digest(b"a=1"))).is_ok());
+    assert_eq!(told(&source, &beside(&[0; 64])).unwrap_err(), RefusalCode::SignatureMismatch);
+    // One component is not another.
+    assert_eq!(told(&with(&["content-digest"]), &post).unwrap_err(), RefusalCode::InsufficientCoverage);
+    assert_eq!(told(&with(&[r#""content-digest";bs"#]), &post).unwrap_err(), RefusalCode::InsufficientCoverage);
+    // A digest of a kind that we do not know binds nothing.
+    assert_eq!(with(&[r#""content-digest";key="md5""#]).warnings().len(), 2);
+    // Dedup by what is signed, and by what is not.
+    let keyed = |required: &[&str], dedup: &str| {
+        let spec = SourceSpec { dedup: Some(dedup.to_owned()), ..rfc9421(&json!(required)) };
+        compile(&spec, shared()).signs_key()
+    };
+    assert!(keyed(&[token], "query:token") && !keyed(&[token], "query:b") && keyed(&["@request-target"], "query:b"));
+    assert!(keyed(&[r#""x-id";bs"#], "header:x-id") && !keyed(&[r#""x-id";sf"#], "header:x-id"));
+    assert!(keyed(&[r#""content-digest";key="sha-512""#], "json:/id"));
+}
+
 #[test]
 fn what_is_set_up_wrongly_is_named() {
     let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -507,12 +588,16 @@ fn what_is_set_up_wrongly_is_named() {
         ("paypal", json!({ "webhook_id": ["x"] }), vec![], "params.webhook_id"),
         ("paypal", json!({ "webhook_id": "a\nb" }), vec![], "params.webhook_id"),
         ("paypal", json!({ "webhook_id": "x", "webhookid": "x" }), vec![], "params.webhookid"),
+        ("paypal", json!({ "webhook_id": "a|b" }), vec![], "params.webhook_id"),
+        ("paypal", json!({ "webhook_id": "x" }), vec!["  "], "secrets[0]"),
         ("paypal", json!({ "webhook_id": "x" }), vec![pem], "secrets[0]"),
         ("paypal", json!({ "webhook_id": "x" }), vec!["hunter2hunter2hunter2"], "secrets[0]"),
         ("paypal", json!({ "webhook_id": "x" }), vec![""], "secrets[0]"),
         ("aws-sns", json!({}), vec![], "params.topic_arns"),
         ("aws-sns", json!({ "topic_arns": "arn" }), vec![], "params.topic_arns"),
         ("aws-sns", json!({ "topic_arns": [1] }), vec![], "params.topic_arns"),
+        ("aws-sns", json!({ "topic_arns": ["nonsense"] }), vec![], "params.topic_arns[0]"),
+        ("aws-sns", json!({ "topic_arns": [TOPIC, TOPIC] }), vec![], "params.topic_arns[1]"),
         ("aws-sns", json!({ "topic_arns": [] }), vec![pem], "secrets[0]"),
         ("adyen-item", json!({}), vec!["not hexadecimal!"], "secrets[0]"),
         ("braintree", json!({}), vec!["0123456789abcdef"], "params.public_key"),
@@ -520,6 +605,8 @@ fn what_is_set_up_wrongly_is_named() {
         ("plaid", json!({}), vec![], "secrets"),
         ("plaid", json!({}), vec!["an-api-secret-01"], "params.client_id"),
         ("plaid", json!({ "environment": "moon" }), vec!["{}"], "params.environment"),
+        ("plaid", json!({ "environment": "sandbox" }), vec!["{\"keys\":[{}]}"], "params.environment"),
+        ("plaid", json!({ "client_id": "a b" }), vec!["an-api-secret-01"], "params.client_id"),
         ("plaid", json!({}), vec!["{\"keys\":[]}"], "secrets[0]"),
         ("plaid", json!({ "client_id": "c" }), vec!["{\"keys\":[{}]}"], "secrets"),
         ("truelayer", json!({}), vec!["-----BEGIN PUBLIC KEY-----"], "secrets[0]"),
@@ -530,6 +617,10 @@ fn what_is_set_up_wrongly_is_named() {
         ("rfc9421", without("required_components"), vec!["x"], "params.required_components"),
         ("rfc9421", but("required_components", json!(["Date"])), vec!["x"], "params.required_components[0]"),
         ("rfc9421", but("required_components", json!(["@nothing"])), vec!["x"], "params.required_components[0]"),
+        ("rfc9421", but("required_components", json!(["\"date\";req"])), vec!["x"], "params.required_components[0]"),
+        ("rfc9421", but("required_components", json!(["\"date\";bs;sf"])), vec!["x"], "params.required_components[0]"),
+        ("rfc9421", but("required_components", json!(["date", "date"])), vec!["x"], "params.required_components[1]"),
+        ("rfc9421", but("keyid", json!("schlüssel")), vec!["x"], "params.keyid"),
         ("rfc9421", good.clone(), vec!["AAAA"], "secrets[0]"),
         ("rfc9421", but("jwks_url", json!("https://a.example/jwks")), vec![], "params.keyid"),
         ("rfc9421", but("jwks_url", json!("http://a.example/jwks")), vec![], "params.jwks_url"),
@@ -545,6 +636,17 @@ fn what_is_set_up_wrongly_is_named() {
         assert!(problems.iter().all(|problem| !problem.message.contains("hunter2")), "{problems:?}");
         // Rule and remedy.
         assert!(problems.iter().all(|problem| problem.message.contains(": ")), "{problems:?}");
+    }
+    // None is let through unseen.
+    for name in schemes::names() {
+        for param in schemes::settings(name) {
+            let items: Vec<&str> =
+                if param.kind == ParamKind::List { param.example.split(',').collect() } else { vec![param.example] };
+            assert!(items.iter().all(|item| (param.wrong)(item).is_none()), "{name} {}", param.name);
+            for bad in ["schlüssel|a b&c", "\u{7f}", "ä"] {
+                assert!((param.wrong)(bad).is_some_and(|told| told.contains(": ")), "{name} {}: {bad}", param.name);
+            }
+        }
     }
     let mut described: SourceSpec = custom("verify = \"builtin:twilio\"\nsigned = \"{body}\"");
     let field = |spec: &SourceSpec| {

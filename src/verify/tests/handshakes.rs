@@ -39,6 +39,15 @@ fn says(source: &Source, asked: &Asked, status: u16, content_type: &str, body: &
     assert_eq!(told, (status, content_type, Ok(body)));
 }
 
+/// It looks like a handshake, and who asks is told that it is none of ours.
+#[track_caller]
+fn is_refused(source: &Source, asked: &Asked) {
+    let request = Request { method: &asked.method, ..asked.post.request() };
+    let refused = source.admit(request).expect_err("a refusal");
+    assert_eq!((refused.code, refused.step), (RefusalCode::HandshakeRefused, CheckStep::Match), "{refused}");
+    assert!(source.explain(request).last().unwrap().detail.starts_with("handshake_refused"));
+}
+
 #[track_caller]
 fn is_none(source: &Source, asked: &Asked) {
     assert_eq!(answered(source, asked), None);
@@ -107,17 +116,30 @@ fn meta_is_answered_by_who_knows_the_verify_token() {
     let meta = compile(&builtin("meta"), vec![text_secret(), Secret::new("verify:our-verify-token")]);
     let query = |token: &str| format!("?hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token={token}");
     says(&meta, &ask("GET", &query("our-verify-token"), &[], ""), 200, "text/plain", "1158201444");
-    for token in ["our-verify-toke", "", "verify:our-verify-token", "hookgate-test-secret"] {
-        is_none(&meta, &ask("GET", &query(token), &[], ""));
+    for token in ["our-verify-toke", "", "verify:our-verify-token", "hookgate-test-secret", "a&hub.verify_token=b"] {
+        is_refused(&meta, &ask("GET", &query(token), &[], ""));
     }
-    is_none(&meta, &ask("GET", "?hub.mode=unsubscribe&hub.challenge=1&hub.verify_token=our-verify-token", &[], ""));
-    is_none(&meta, &ask("GET", "?hub.mode=subscribe&hub.verify_token=our-verify-token", &[], ""));
-    is_none(&meta, &ask("POST", &query("our-verify-token"), &[], ""));
+    is_refused(&meta, &ask("GET", "?hub.mode=subscribe&hub.challenge=1", &[], ""));
+    let none = |method, query: &str| {
+        let asked = ask(method, query, &[], "");
+        is_none(&meta, &asked);
+        assert_eq!(refusal_of(&meta, &asked), RefusalCode::MissingHeader, "{method} {query}");
+    };
+    none("GET", "?hub.mode=unsubscribe&hub.challenge=1&hub.verify_token=our-verify-token");
+    none("GET", "?hub.mode=subscribe&hub.verify_token=our-verify-token");
+    none("GET", "?hub.challenge=1&hub.verify_token=wrong");
+    none("POST", &query("our-verify-token"));
+    none("POST", &query("wrong"));
+    none("HEAD", &query("our-verify-token"));
     // Without a token nobody is answered, and no token signs.
-    is_none(&of("meta"), &ask("GET", &query(""), &[], ""));
+    is_refused(&of("meta"), &ask("GET", &query(""), &[], ""));
     let by_token = of_secret("meta", "our-verify-token");
     assert_eq!(refusal(&meta, &signed(&by_token, "", NOW, b"{}")), RefusalCode::SignatureMismatch);
     event(&meta, &signed(&of("meta"), "", NOW, b"{}"));
+}
+
+fn refusal_of(source: &Source, asked: &Asked) -> RefusalCode {
+    source.admit(Request { method: &asked.method, ..asked.post.request() }).unwrap_err().code
 }
 
 fn of_secret(scheme: &str, secret: &str) -> Source {
@@ -143,8 +165,17 @@ fn echoes_of_what_is_not_signed_are_short_text() {
 
     let graph = of("ms-graph");
     says(&graph, &ask("POST", "?validationToken=Val%3A+a%20b", &[], ""), 200, "text/plain", "Val: a b");
+    says(&graph, &ask("POST", "?validationToken=%3Cb%3E", &[], ""), 200, "text/plain", "<b>");
     is_none(&graph, &ask("POST", "", &[], ""));
-    is_none(&graph, &ask("GET", "?validationToken=a", &[], ""));
+    is_none(&graph, &ask("POST", "?validationToken=", &[], ""));
+    is_none(&graph, &ask("POST", "?validationToken=a&validationToken=b", &[], ""));
+    for method in ["GET", "HEAD", "OPTIONS"] {
+        is_none(&graph, &ask(method, "?validationToken=a", &[], ""));
+    }
+    // Its body is empty, to the byte.
+    for body in ["{}", " ", "\n", r#"{"value":[]}"#] {
+        is_none(&graph, &ask("POST", "?validationToken=a", &[], body));
+    }
     // A notification is verified, whatever its URL says.
     let body = r#"{"value":[{"id":"1","clientState":"hookgate-test-secret","changeType":"created"}]}"#;
     event(&graph, &ask("POST", "?validationToken=a", &[], body).post);
@@ -179,18 +210,30 @@ fn event_grid_validates_by_its_code_or_by_cloud_events() {
     );
     let origin = ("webhook-request-origin", "eventgrid.azure.net");
     let answer = answered(&grid, &ask("OPTIONS", code, &[origin], "")).unwrap();
-    assert_eq!(answer.headers, [("webhook-allowed-origin".parse().unwrap(), "eventgrid.azure.net".parse().unwrap())]);
+    assert_eq!(shown(&answer), allowed("eventgrid.azure.net"));
+    let rate = ("webhook-request-rate", "120");
+    assert_eq!(shown(&answered(&grid, &ask("OPTIONS", code, &[origin, rate], "")).unwrap()), shown(&answer));
     is_none(&grid, &ask("OPTIONS", "", &[origin], ""));
+}
+
+/// An answer's headers, in the order of their names.
+fn shown(answer: &ChallengeAnswer) -> Vec<String> {
+    let mut shown: Vec<String> =
+        answer.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+    shown.sort();
+    shown
+}
+
+/// What CloudEvents wants to be told.
+fn allowed(origin: &str) -> [String; 3] {
+    ["allow: POST".to_owned(), format!("webhook-allowed-origin: {origin}"), "webhook-allowed-rate: *".to_owned()]
 }
 
 #[test]
 fn cloud_events_lets_origins_in() {
     let source = of("cloudevents");
     let answer = answered(&source, &ask("OPTIONS", "", &[("webhook-request-origin", "a.test")], "")).unwrap();
-    let mut headers = answer.headers;
-    headers.sort_by_key(|(name, _)| name.to_string());
-    let expected = [("webhook-allowed-origin", "a.test"), ("webhook-allowed-rate", "*")];
-    assert_eq!(headers, expected.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())));
+    assert_eq!(shown(&answer), allowed("a.test"));
     assert!(answer.body.is_empty());
     is_none(&source, &ask("OPTIONS", "", &[], ""));
     is_none(&source, &ask("POST", "", &[("webhook-request-origin", "a.test")], ""));
@@ -242,7 +285,24 @@ fn woocommerce_tries_a_new_webhook_with_a_form() {
     let form = ("content-type", "application/x-www-form-urlencoded");
     says(&shop, &ask("POST", "", &[form], "webhook_id=17"), 200, "text/plain", "");
     is_none(&shop, &ask("POST", "", &[("content-type", "application/json")], "webhook_id=17"));
-    is_none(&shop, &ask("POST", "", &[form], "webhook=17"));
+    let charset = ("content-type", "application/x-www-form-urlencoded; charset=UTF-8");
+    says(&shop, &ask("POST", "", &[charset], "webhook_id=17"), 200, "text/plain", "");
+    is_none(&shop, &ask("POST", "", &[], "webhook_id=17"));
+    for body in [
+        "webhook=17",
+        "webhook_id=",
+        "webhook_id=a",
+        "webhook_id=17a",
+        "webhook_id=17&a=b",
+        "a=b&webhook_id=17",
+        "webhook_id=17&webhook_id=18",
+        "webhook_id=17\n",
+        "webhook_id=+17",
+        "webhook_id=123456789012345678901",
+        "",
+    ] {
+        is_none(&shop, &ask("POST", "", &[form], body));
+    }
     is_none(&shop, &ask("GET", "", &[form], "webhook_id=17"));
     // With a signature it is an event, or refused.
     event(&shop, &signed(&shop, "1", NOW, b"webhook_id=17").with(form.0, form.1.as_bytes()));
@@ -255,6 +315,7 @@ fn xero_is_answered_without_a_body() {
     let xero = of("xero");
     let intent = r#"{"events":[],"firstEventSequence":0,"lastEventSequence":0,"entropy":"S0m3r4Nd0mt3xt"}"#;
     says(&xero, &signed_by(&xero, intent, &[]), 200, "text/plain", "");
+    assert_eq!(xero.answers(), Answers::Empty);
     let mut wrong = signed_by(&xero, intent, &[]);
     wrong.post.body = Bytes::from(intent.replace("S0m3", "S0me"));
     assert_eq!(refusal(&xero, &wrong.post), RefusalCode::SignatureMismatch);

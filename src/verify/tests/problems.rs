@@ -63,6 +63,11 @@ fn each_mistake_names_its_field() {
         ("challenge[0].status", challenge("match = { \"json:/t\" = \"1\" }\nstatus = 302")),
         ("challenge[0].content_type", challenge("match = { \"json:/t\" = \"1\" }\ncontent_type = \"a\\nb\"")),
         ("challenge[0].body", challenge("match = { \"json:/t\" = \"1\" }\nbody = \"{nothing}\"")),
+        ("challenge[0].request_body", challenge("request_body = \"a=#&b=#\"")),
+        ("challenge[0].match", challenge("request_body = \"\"")),
+        ("answers", hmac("answers = \"none\"")),
+        ("answers", hmac("[[alternatives]]\nanswers = \"empty\"")),
+        ("answers", "verify = \"builtin:dropbox-sign\"\nanswers = \"empty\"".to_owned()),
         ("key", format!("verify = \"ed25519\"\n{SIG}")),
         ("key", format!("verify = \"rsa-sha256\"\nkey = \"hex\"\n{SIG}")),
         ("key", "verify = \"basic\"\nkey = \"base64\"\nsig = { at = [\"header:a\"] }".to_owned()),
@@ -164,6 +169,14 @@ fn mistakes_outside_the_scheme() {
     assert_eq!(field(&builtin("sendgrid"), one()), "secrets[0]");
     assert_eq!(field(&builtin("adobe-commerce"), one()), "secrets[0]");
     assert_eq!(field(&builtin("meta"), vec![Secret::new("verify:a-token-of-ours")]), "secrets");
+    for empty in ["verify:", "verify: \t"] {
+        assert_eq!(field(&builtin("meta"), vec![text_secret(), Secret::new(empty)]), "secrets[1]");
+    }
+    for blank in [" ", "\t\r\n", "                    "] {
+        assert_eq!(field(&builtin("github"), vec![text_secret(), Secret::new(blank)]), "secrets[1]");
+        assert_eq!(field(&builtin("standard-webhooks"), vec![standard_secret(), Secret::new(blank)]), "secrets[1]");
+    }
+    assert_eq!(field(&builtin("basic-auth"), vec![Secret::new(":")]), "secrets[0]");
     let only_keyed = custom(&format!("[[alternatives]]\nwhen = \"key:a_\"\nverify = \"hmac-sha256\"\n{SIG}"));
     assert_eq!(field(&only_keyed, one()), "secrets[0]");
     let pointers: String = (0..40).map(|i| format!("\"json:/{i}\",")).collect();
@@ -174,6 +187,72 @@ fn mistakes_outside_the_scheme() {
     assert_eq!(field(&many, one()), "vars");
     let many = custom(&format!("verify = \"hmac-sha256\"\n{}", format!("[[alternatives]]\n{SIG}").repeat(9)));
     assert_eq!(field(&many, one()), "alternatives");
+}
+
+/// What is wrong with a key is told with the form that the scheme wants.
+#[test]
+fn a_key_of_another_form_is_told_which_is_wanted() {
+    let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let no_key = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n";
+    let whsec = "`whsec_` and the base64 of 24 to 64 bytes, without spaces";
+    let ed25519 = "an Ed25519 public key as 64 hexadecimal digits, without spaces";
+    let p256 =
+        "an ECDSA public key of P-256 (SPKI) in base64: what stands between the lines of its PEM, without spaces";
+    let pem = |key| format!("{key} (SPKI) in PEM: whole, with its line `-----BEGIN PUBLIC KEY-----` and its end");
+    let rsa = pem("an RSA public key of 2048 to 8192 bits");
+    let of = |scheme: &str| builtin(scheme);
+    let with = |scheme: &str, params: serde_json::Value| SourceSpec {
+        params: params.as_object().unwrap().clone().into_iter().collect(),
+        ..builtin(scheme)
+    };
+    let ours = custom(&format!("verify = \"ed25519\"\nkey = \"pem\"\n{SIG}"));
+    let signatures = |alg: &str| {
+        with("rfc9421", serde_json::json!({ "alg": alg, "keyid": "k", "required_components": ["content-digest"] }))
+    };
+    let cases = [
+        (of("standard-webhooks"), "whsec_not base64", "is not base64", whsec),
+        (of("standard-webhooks"), "whsec_", "holds no key", whsec),
+        (
+            of("standard-webhooks"),
+            "whpk_AAAA",
+            "has 3 bytes and is no Ed25519 key",
+            "`whpk_` and the base64 of an Ed25519 public key: of its 32 bytes, without spaces",
+        ),
+        (of("discord"), "abc", "is not hexadecimal", ed25519),
+        (of("discord"), "abcd", "has 2 bytes and is no Ed25519 key", ed25519),
+        (of("telnyx"), "?", "is not base64", "the base64 of an Ed25519 public key: of its 32 bytes, without spaces"),
+        (of("adyen-header"), "xyz", "is not hexadecimal", "hexadecimal digits, two for each byte, without spaces"),
+        (of("adyen-item"), "xyz", "is not hexadecimal", "hexadecimal digits, two for each byte, without spaces"),
+        (of("sendgrid"), "a secret", "is not base64", p256),
+        (of("sendgrid"), "AAAA", "is no ECDSA key of P-256", p256),
+        (of("adobe-commerce"), "a secret", "is not PEM", &rsa),
+        (of("adobe-commerce"), certificate, "is another kind of PEM", &rsa),
+        (of("adobe-commerce"), no_key, "is no RSA key of 2048 to 8192 bits", &rsa),
+        (ours, no_key, "is no Ed25519 key", &pem("an Ed25519 public key")),
+        (of("basic-auth"), "no-colon", "is not a user and a password", "`user:password`"),
+        (signatures("hmac-sha256"), "a b", "is not base64", "the base64 of 24 to 64 bytes, without spaces"),
+        (
+            signatures("ed25519"),
+            "AAAA",
+            "is no public key for ed25519",
+            "it (SPKI) in PEM, or what stands between the lines of its PEM",
+        ),
+    ];
+    for (spec, secret, rule, wanted) in cases {
+        let found = problems(&spec, vec![Secret::new(secret)]);
+        let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(told, [format!("secrets[0]: {rule}: give {wanted}")], "{}", spec.scheme);
+    }
+    let not_utf8 = problems(&of("easypost"), vec![Secret::new([0xff; 20])]);
+    assert_eq!(not_utf8[0].message, "is not text in UTF-8: give the text that the provider shows, in UTF-8");
+    for (scheme, params, wanted) in [
+        ("aws-sns", serde_json::json!({ "topic_arns": [] }), "-----BEGIN CERTIFICATE-----"),
+        ("truelayer", serde_json::json!({}), "P-521 (SPKI) in PEM"),
+        ("plaid", serde_json::json!({}), "{\"keys\":[…]}"),
+    ] {
+        let found = problems(&with(scheme, params), vec![Secret::new("{\"not\":\"a key\"}")]);
+        assert!(found.len() == 1 && found[0].message.contains(wanted), "{scheme}: {found:?}");
+    }
 }
 
 #[test]

@@ -1,27 +1,128 @@
-//! The little of Structured Fields (RFC 8941) that message signatures are written in.
+//! The Structured Fields (RFC 9651) that message signatures are written in. Values of other fields are written anew by
+//! the `sfv` crate; the two headers of signatures are also read for how they are written: all of it is signed.
 
 use crate::verify::builtin::read::malformed;
 use crate::verify::check::SIGNATURES_MAX;
 use crate::verify::refusal::Refusal;
+use sfv::{BareItem, Dictionary, FieldType as _, Item, List, ListEntry, Parameters, Parser, StringRef};
 
 const COMPONENTS_MAX: usize = 64;
 
-/// A component, as its name and as it is written.
-#[derive(Clone, PartialEq, Eq, Debug)]
+const DERIVED: [&str; 7] = ["@method", "@target-uri", "@authority", "@scheme", "@path", "@query", "@request-target"];
+const QUERY_PARAM: &str = "@query-param";
+
+/// A component: a part of the request that is signed, and how it is written in what is signed.
+#[derive(Clone, Debug)]
 pub(super) struct Component {
-    pub(super) name: String,
+    pub(super) part: Part,
+    /// The identifier, in the order that its parameters came in.
     pub(super) written: String,
 }
 
-impl Component {
-    /// From a bare name. Derived components with parameters of their own are not supported.
-    pub(super) fn parse_bare(name: &str) -> Option<Component> {
-        let derived =
-            ["@method", "@target-uri", "@authority", "@scheme", "@path", "@query", "@request-target"].contains(&name);
-        let is_field = !name.is_empty()
-            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&b));
-        (derived || is_field).then(|| Component { name: name.to_owned(), written: format!("\"{name}\"") })
+/// The order of parameters does not make another component.
+impl PartialEq for Component {
+    fn eq(&self, other: &Self) -> bool {
+        self.part == other.part
     }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// By its name, which begins with `@`.
+    Derived(&'static str),
+    /// One parameter of the query, by its name as it is escaped.
+    QueryParam(String),
+    Field(String, Form),
+}
+
+/// How a header's value is signed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    AsItStands,
+    /// `sf`: written anew as the structured field that it is.
+    Structured,
+    /// `key`: one member of the dictionary that it is.
+    Member(String),
+    /// `bs`: each of its lines in base64.
+    Bytes,
+}
+
+/// Why an identifier names no component of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum NoComponent {
+    #[error("cannot be read")]
+    Unread,
+    #[error("is not known")]
+    Unknown,
+    #[error("belongs to a response (`req`, `@status`), and this is a request")]
+    OfAResponse,
+    #[error("is a trailer (`tr`), and trailers are not read")]
+    Trailer,
+    #[error("does not name one parameter of the query")]
+    Unnamed,
+    #[error("has a parameter that means nothing there, or not beside the others")]
+    Parameters,
+}
+
+impl Component {
+    /// From a bare name, or from an identifier as it is written in a request: `"a";sf`.
+    pub(super) fn parse(text: &str) -> Result<Component, NoComponent> {
+        let item: Item = if text.starts_with('"') {
+            Parser::new(text).parse().map_err(|_| NoComponent::Unread)?
+        } else {
+            Item::new(StringRef::from_str(text).map_err(|_| NoComponent::Unread)?)
+        };
+        Component::of(&item)
+    }
+
+    fn of(item: &Item) -> Result<Component, NoComponent> {
+        let BareItem::String(name) = &item.bare_item else { return Err(NoComponent::Unread) };
+        let part = part(name.as_str(), &item.params)?;
+        Ok(Component { part, written: item.serialize() })
+    }
+
+    pub(super) fn is_field(&self, name: &str) -> bool {
+        matches!(&self.part, Part::Field(known, _) if known == name)
+    }
+}
+
+fn part(name: &str, params: &Parameters) -> Result<Part, NoComponent> {
+    if params.contains_key("req") || name == "@status" {
+        return Err(NoComponent::OfAResponse);
+    }
+    if params.contains_key("tr") {
+        return Err(NoComponent::Trailer);
+    }
+    if name == QUERY_PARAM {
+        let mut all = params.iter().map(|(key, value)| (key.as_str(), value));
+        return match (all.next(), all.next()) {
+            (Some(("name", BareItem::String(name))), None) => Ok(Part::QueryParam(name.as_str().to_owned())),
+            _ => Err(NoComponent::Unnamed),
+        };
+    }
+    if let Some(known) = DERIVED.into_iter().find(|known| *known == name) {
+        return if params.is_empty() { Ok(Part::Derived(known)) } else { Err(NoComponent::Parameters) };
+    }
+    let is_field = !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&b));
+    if is_field { Ok(Part::Field(name.to_owned(), form(params)?)) } else { Err(NoComponent::Unknown) }
+}
+
+fn form(params: &Parameters) -> Result<Form, NoComponent> {
+    let mut form = Form::AsItStands;
+    for (key, value) in params {
+        form = match (key.as_str(), value, form) {
+            ("sf", BareItem::Boolean(true), Form::AsItStands) => Form::Structured,
+            // A member is written anew in any case.
+            ("sf", BareItem::Boolean(true), member @ Form::Member(_)) => member,
+            ("key", BareItem::String(name), Form::AsItStands | Form::Structured) => {
+                Form::Member(name.as_str().to_owned())
+            }
+            ("bs", BareItem::Boolean(true), Form::AsItStands) => Form::Bytes,
+            _ => return Err(NoComponent::Parameters),
+        };
+    }
+    Ok(form)
 }
 
 /// One signature's components and parameters.
@@ -36,81 +137,63 @@ pub(super) struct Input<'t> {
 }
 
 impl<'t> Input<'t> {
-    /// `("a" "b");created=1;keyid="k"`.
+    /// `("a" "b");created=1;keyid="k"`. It is signed in its canonical form, and has to come in it: so no two readers
+    /// see two things in it.
     pub(super) fn parse(raw: &'t str) -> Result<Self, Refusal> {
         let unread = || malformed("the list of signed components cannot be read");
+        let list: List = Parser::new(raw).parse().map_err(|_| unread())?;
+        if list.serialize().as_deref() != Some(raw) {
+            return Err(malformed("the list of signed components is not in its canonical form"));
+        }
+        let [ListEntry::InnerList(inner)] = list.as_slice() else { return Err(unread()) };
+        if inner.items.len() > COMPONENTS_MAX {
+            return Err(malformed(format!("more than {COMPONENTS_MAX} components")));
+        }
         let mut input = Input { components: Vec::new(), created: None, expires: None, keyid: None, alg: None, raw };
-        let mut rest = raw.strip_prefix('(').ok_or_else(unread)?;
-        loop {
-            rest = rest.trim_start_matches(' ');
-            if let Some(after) = rest.strip_prefix(')') {
-                rest = after;
-                break;
-            }
-            let (name, after) = string(rest).ok_or_else(unread)?;
-            if after.starts_with(';') {
-                return Err(malformed("a component has parameters, and none is supported"));
-            }
-            if !after.starts_with([' ', ')']) {
-                return Err(unread());
-            }
-            let component = Component::parse_bare(&name).ok_or_else(|| malformed("a component is not known"))?;
+        for item in &inner.items {
+            let component = Component::of(item).map_err(|why| malformed(format!("a component {why}")))?;
             if input.components.contains(&component) {
                 return Err(malformed("a component is listed twice"));
             }
-            if input.components.len() == COMPONENTS_MAX {
-                return Err(malformed(format!("more than {COMPONENTS_MAX} components")));
-            }
             input.components.push(component);
-            rest = after;
         }
-        while let Some(after) = rest.strip_prefix(';') {
-            let after = after.trim_start_matches(' ');
-            let end = after.find(['=', ';']).unwrap_or(after.len());
-            let name = &after[..end];
-            let Some(value) = after[end..].strip_prefix('=') else { return Err(unread()) };
-            rest = match name {
-                "created" => number(value, &mut input.created),
-                "expires" => number(value, &mut input.expires),
-                "keyid" => text(value, &mut input.keyid),
-                "alg" => text(value, &mut input.alg),
-                "nonce" | "tag" => text(value, &mut None),
-                _ => None,
+        for (key, value) in &inner.params {
+            match (key.as_str(), value) {
+                ("created", BareItem::Integer(at)) => input.created = Some(i64::from(*at)),
+                ("expires", BareItem::Integer(at)) => input.expires = Some(i64::from(*at)),
+                ("keyid", BareItem::String(text)) => input.keyid = Some(text.as_str().to_owned()),
+                ("alg", BareItem::String(text)) => input.alg = Some(text.as_str().to_owned()),
+                ("nonce" | "tag", BareItem::String(_)) => {}
+                _ => return Err(unread()),
             }
-            .ok_or_else(unread)?;
         }
-        if rest.is_empty() { Ok(input) } else { Err(unread()) }
+        if [input.created, input.expires].into_iter().flatten().any(i64::is_negative) {
+            return Err(unread());
+        }
+        Ok(input)
     }
 }
 
-fn number<'t>(value: &'t str, slot: &mut Option<i64>) -> Option<&'t str> {
-    let end = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-    let (digits, rest) = value.split_at(end);
-    (digits.len() <= 15 && slot.replace(digits.parse().ok()?).is_none()).then_some(rest)
+/// A field's value written anew. A field of one kind that can be read as another is the same text in both, but for a
+/// dictionary of names without values in which one stands twice: that is then refused, for want of a signature of it.
+pub(super) fn rewritten(value: &str) -> Option<String> {
+    let list = || Parser::new(value).parse::<List>().ok()?.serialize();
+    list().or_else(|| Parser::new(value).parse::<Dictionary>().ok()?.serialize())
 }
 
-fn text<'t>(value: &'t str, slot: &mut Option<String>) -> Option<&'t str> {
-    let (text, rest) = string(value)?;
-    slot.replace(text).is_none().then_some(rest)
+/// One member of a dictionary. The outer `None`: it is no dictionary; the inner: it has no such member.
+pub(super) fn member(value: &str, key: &str) -> Option<Option<String>> {
+    let mut dictionary: Dictionary = Parser::new(value).parse().ok()?;
+    let found = dictionary.swap_remove(key);
+    Some(found.and_then(|entry| {
+        let alone: List = std::iter::once(entry).collect();
+        alone.serialize()
+    }))
 }
 
-/// A string in quotes, and what follows it.
-fn string(text: &str) -> Option<(String, &str)> {
-    let mut chars = text.strip_prefix('"')?.char_indices();
-    let mut value = String::new();
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '"' => return Some((value, &text[at + 2..])),
-            '\\' => value.push(chars.next().map(|(_, c)| c).filter(|c| matches!(c, '"' | '\\'))?),
-            ' '..='~' => value.push(c),
-            _ => return None,
-        }
-    }
-    None
-}
-
-pub(super) fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', r"\\").replace('"', "\\\""))
+/// A text in quotes. `None`: it has other characters than visible ASCII and spaces.
+pub(super) fn quoted(text: &str) -> Option<String> {
+    Some(Item::new(StringRef::from_str(text).ok()?).serialize())
 }
 
 /// The members of a dictionary, their values as they are written. Two of one name are a mistake.
@@ -156,8 +239,9 @@ mod tests {
     #[test]
     fn inputs_are_read_strictly() {
         let input = Input::parse(r#"("date" "@method");created=1;expires=2;keyid="a\"b";alg="x";nonce="n""#).unwrap();
-        let names: Vec<&str> = input.components.iter().map(|component| component.name.as_str()).collect();
-        assert_eq!((names.as_slice(), input.created, input.expires), (&["date", "@method"][..], Some(1), Some(2)));
+        let names: Vec<&str> = input.components.iter().map(|component| component.written.as_str()).collect();
+        let read = (names.as_slice(), input.created, input.expires);
+        assert_eq!(read, (&["\"date\"", "\"@method\""][..], Some(1), Some(2)));
         assert_eq!((input.keyid.as_deref(), input.alg.as_deref()), (Some("a\"b"), Some("x")));
         assert!(Input::parse("()").unwrap().components.is_empty());
         for bad in [
@@ -166,11 +250,18 @@ mod tests {
             "(\"a\"",
             "(a)",
             "(\"a\"\"b\")",
+            "(\"a\"  \"b\")",
+            "( \"a\")",
+            " (\"a\")",
+            "(\"a\"), (\"b\")",
+            "\"a\"",
             "(\"A\")",
+            "(\"\")",
             "(\"@nothing\")",
-            "(\"@query-param\";name=\"a\")",
             "(\"a\" \"a\")",
             "(\"a\");created=1;created=2",
+            "(\"a\"); created=1",
+            "(\"a\");created=01",
             "(\"a\");created=-1",
             "(\"a\");created=1.5",
             "(\"a\");created=9999999999999999",
@@ -183,6 +274,75 @@ mod tests {
         ] {
             assert!(Input::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn components_have_parameters_that_mean_something() {
+        let part = |text: &str| Component::parse(text).map(|component| component.part);
+        let field = |form| Ok(Part::Field("a".to_owned(), form));
+        for (text, read) in [
+            ("a", field(Form::AsItStands)),
+            ("\"a\"", field(Form::AsItStands)),
+            ("\"a\";sf", field(Form::Structured)),
+            ("\"a\";bs", field(Form::Bytes)),
+            ("\"a\";key=\"b\"", field(Form::Member("b".to_owned()))),
+            ("\"a\";sf;key=\"b\"", field(Form::Member("b".to_owned()))),
+            ("\"a\";key=\"b\";sf", field(Form::Member("b".to_owned()))),
+            ("\"@query-param\";name=\"b\"", Ok(Part::QueryParam("b".to_owned()))),
+            ("@method", Ok(Part::Derived("@method"))),
+            ("\"a\";req", Err(NoComponent::OfAResponse)),
+            ("\"@method\";req", Err(NoComponent::OfAResponse)),
+            ("\"a\";bs;req", Err(NoComponent::OfAResponse)),
+            ("@status", Err(NoComponent::OfAResponse)),
+            ("\"a\";tr", Err(NoComponent::Trailer)),
+            ("\"a\";bs;tr", Err(NoComponent::Trailer)),
+            ("\"a\";bs;sf", Err(NoComponent::Parameters)),
+            ("\"a\";sf;bs", Err(NoComponent::Parameters)),
+            ("\"a\";bs;key=\"b\"", Err(NoComponent::Parameters)),
+            ("\"a\";sf=?0", Err(NoComponent::Parameters)),
+            ("\"a\";sf=1", Err(NoComponent::Parameters)),
+            ("\"a\";key=b", Err(NoComponent::Parameters)),
+            ("\"a\";name=\"b\"", Err(NoComponent::Parameters)),
+            ("\"@method\";sf", Err(NoComponent::Parameters)),
+            ("@query-param", Err(NoComponent::Unnamed)),
+            ("\"@query-param\";name=b", Err(NoComponent::Unnamed)),
+            ("\"@query-param\";name=\"b\";sf", Err(NoComponent::Unnamed)),
+            ("@nothing", Err(NoComponent::Unknown)),
+            ("A", Err(NoComponent::Unknown)),
+            ("", Err(NoComponent::Unknown)),
+            ("\"a", Err(NoComponent::Unread)),
+            ("\"a\" \"b\"", Err(NoComponent::Unread)),
+            ("\u{e9}", Err(NoComponent::Unread)),
+        ] {
+            assert_eq!(part(text), read, "{text}");
+        }
+        let same = |a: &str, b: &str| Component::parse(a).unwrap() == Component::parse(b).unwrap();
+        assert!(same("\"a\";sf;key=\"b\"", "\"a\";key=\"b\";sf") && !same("a", "\"a\";sf"));
+        assert!(Input::parse("(\"a\" \"a\";sf \"a\";key=\"b\" \"a\";key=\"c\" \"a\";bs)").is_ok());
+        assert!(Input::parse("(\"a\";sf;key=\"b\" \"a\";key=\"b\";sf)").is_err());
+    }
+
+    /// RFC 9421, sections 2.1.1 and 2.1.2.
+    #[test]
+    fn fields_are_written_anew_as_the_standard_shows() {
+        let messy = "a=1,    b=2;x=1;y=2,   c=(a   b   c)";
+        assert_eq!(rewritten(messy).as_deref(), Some("a=1, b=2;x=1;y=2, c=(a b c)"));
+        for (value, again) in [
+            ("a,b", Some("a, b")),
+            ("1;a=?1", Some("1;a")),
+            ("a, a", Some("a, a")),
+            ("", None),
+            ("?", None),
+            ("a=", None),
+        ] {
+            assert_eq!(rewritten(value).as_deref(), again, "{value}");
+        }
+        let dictionary = "a=1, b=2;x=1;y=2, c=(a   b    c), d";
+        for (key, value) in [("a", "1"), ("d", "?1"), ("b", "2;x=1;y=2"), ("c", "(a b c)")] {
+            assert_eq!(member(dictionary, key), Some(Some(value.to_owned())), "{key}");
+        }
+        assert_eq!(member(dictionary, "e"), Some(None));
+        assert_eq!(member("(a b), c", "c"), None);
     }
 
     #[test]
