@@ -3,7 +3,8 @@
 #include "classify_only.h"
 #include <string.h>
 
-// Every call has an instance of its own, so that nothing has to be freed.
+// Every call has an instance of its own, so that nothing has to be freed. What is given back is freed all the same, by
+// the bindings: it must be an allocation of its own.
 
 typedef classify_only_list_u8_t bytes_t;
 
@@ -63,7 +64,9 @@ bool exports_hookgate_plugin_classifier_classify(
     bytes_t receipt = field(response->body, "receipt=");
     ret->tag = HOOKGATE_PLUGIN_TYPES_VERDICT_DELIVERED;
     ret->val.delivered.reference.is_some = receipt.len > 0;
-    ret->val.delivered.reference.val = (classify_only_string_t){receipt.ptr, receipt.len};
+    if (receipt.len > 0) {
+      classify_only_string_dup_n(&ret->val.delivered.reference.val, (const char *)receipt.ptr, receipt.len);
+    }
   } else if (status == 400 && is(field(response->body, "code="), "E1042")) {
     ret->tag = HOOKGATE_PLUGIN_TYPES_VERDICT_RETRYABLE;
     later->after_ms = wait_ms(field(response->body, "wait="));

@@ -2,7 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Every call has an instance of its own, so that nothing has to be freed.
+// Every call has an instance of its own, so that nothing has to be freed. What is given back is freed all the same, by
+// the bindings: it must be an allocation of its own, such as a copy, or a whole argument.
 
 typedef hookgate_plugin_types_reason_t reason_t;
 
