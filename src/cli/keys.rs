@@ -1,5 +1,6 @@
 //! Which scheme, with which secrets: what `sign`, `send`, `verify` and `listen` share.
 
+use super::output::plain;
 use super::{Context, Exit, Failure};
 use crate::clock::{Clock as _, SystemClock, Timestamp};
 use crate::config::{SecretRef, SourceSecret};
@@ -47,7 +48,8 @@ impl Keys {
             Some(source) => configured(source, tolerance, context)?,
             None => Ready { source: self.given(tolerance, context)?, public_url: None },
         };
-        for warning in ready.source.whole().warnings() {
+        // What is missing for a handshake alone is told where one is refused.
+        for warning in ready.source.whole().warnings().iter().filter(|warning| !warning.starts_with("secrets:")) {
             context.output.say(&format!("warning: {}", numbered(warning)));
         }
         Ok(ready)
@@ -60,6 +62,9 @@ impl Keys {
                 "a scheme of your own cannot be told by flags",
                 "describe it in the configuration file, and name it with --source TENANT/NAME",
             ));
+        }
+        if let Some((rule, remedy)) = schemes::unknown(scheme) {
+            return Err(Failure::usage(plain(&rule), remedy));
         }
         let params = settings(scheme, &self.params)?;
         let spec = SourceSpec { scheme: scheme.to_owned(), tolerance, params, ..SourceSpec::default() };

@@ -217,25 +217,17 @@ fn window(way: &Way) -> String {
 
 fn explain(name: &str, context: &mut Context<'_>) -> Result<(), Failure> {
     let Some(scheme) = describe::of(name) else {
-        let remedy = match nearest(name) {
-            _ if name == schemes::CUSTOM => "it is described in the file: see docs/verification.md".to_owned(),
-            Some(near) => format!("did you mean `{near}`? All are listed by `hookgate source list-schemes`"),
-            None => "see `hookgate source list-schemes`".to_owned(),
-        };
-        return Err(
-            Failure::new(Exit::NotFound, format!("`{}` is not a built-in scheme", plain(name))).with_remedy(remedy)
-        );
+        let (rule, remedy) = schemes::unknown(name).unwrap_or_else(|| {
+            let rule = format!("`{name}` is not a built-in scheme");
+            (rule, "it is described in the file: name one of its sources, as TENANT/SOURCE".to_owned())
+        });
+        return Err(Failure::new(Exit::NotFound, plain(&rule)).with_remedy(remedy));
     };
     match context.output.format {
         Format::Json => context.output.document(&serde_json::to_value(&scheme).unwrap_or_default()),
         Format::Quiet => context.output.line(scheme.name),
         Format::Table => lines(&scheme).iter().try_for_each(|line| context.output.line(line)),
     }
-}
-
-fn nearest(name: &str) -> Option<&'static str> {
-    let near = schemes::names().map(|known| (strsim::damerau_levenshtein(name, known), known)).min()?;
-    (near.0 <= 1 + name.len() / 4).then_some(near.1)
 }
 
 fn lines(scheme: &Description) -> Vec<String> {

@@ -321,6 +321,8 @@ fn schemes_are_told_without_a_server() {
     let unknown = run(&[], &["source", "explain", "strpe"]);
     assert_eq!(unknown.exit, Exit::NotFound);
     assert!(unknown.err.contains("did you mean `stripe`?"), "{}", unknown.err);
+    let unknown = run(&[], &["source", "explain", "sns"]);
+    assert!(unknown.err.contains("did you mean `aws-sns`?"), "{}", unknown.err);
 }
 
 #[test]

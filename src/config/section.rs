@@ -200,6 +200,12 @@ impl<'t> Section<'t> {
         self.fields.contains_key(key)
     }
 
+    /// Whether there is a key that nobody has asked for and that is near to `key`: it is told as a slip of the pen.
+    pub(super) fn has_like(&self, key: &str) -> bool {
+        let strange = self.fields.keys().filter(|written| !self.known.contains(written.as_str()));
+        strange.into_iter().any(|written| nearest(written, [key]).is_some())
+    }
+
     pub(super) fn string(&mut self, walk: &mut Walk<'_>, key: &'static str) -> Option<At<String>> {
         let node = self.take(walk, key)?;
         let text = text_of(node);

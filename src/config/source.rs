@@ -25,12 +25,16 @@ pub(super) fn source(
 ) -> Option<SourceSettings> {
     let (own, places) = (s.at(), s.places());
     let scheme = s.string(walk, "scheme");
-    if scheme.is_none() && !s.has("scheme") {
+    if scheme.is_none() && !s.has("scheme") && !s.has_like("scheme") {
         walk.reject(
             &s.at(),
             "a source needs a `scheme`",
             "write e.g. scheme = \"github\", or \"custom\" to describe one",
         );
+    }
+    let unknown = scheme.as_ref().and_then(|at| schemes::unknown(&at.value));
+    if let (Some(at), Some((rule, remedy))) = (&scheme, &unknown) {
+        walk.reject(at, rule, remedy);
     }
     let custom = read_custom(walk, &mut s, scheme.as_ref());
     let params = s.json(walk, "params").and_then(|at| at.value.as_object().cloned()).unwrap_or_default();
@@ -59,9 +63,9 @@ pub(super) fn source(
     });
     let adopts = spec.as_ref().is_some_and(SourceSpec::adopts);
     let may_have_none = adopts || spec.as_ref().is_some_and(|spec| schemes::publishes_keys(&spec.scheme));
-    if secrets.as_ref().is_none_or(Vec::is_empty) && !may_have_none {
-        // A list that is there but of the wrong kind has been reported already.
-        if secrets.is_some() || !s.has("secrets") {
+    if secrets.as_ref().is_none_or(Vec::is_empty) && !may_have_none && unknown.is_none() {
+        // A list that is there but of the wrong kind has been reported already, and one under another name will be.
+        if secrets.is_some() || !(s.has("secrets") || s.has_like("secrets")) {
             walk.reject(
                 &s.at(),
                 "a source needs at least one of `secrets`",
@@ -114,11 +118,16 @@ fn compiled(
                     "set `server.public_url` to what the provider calls: behind a proxy the request does not tell",
                 );
             }
-            // Of secrets, what there is to say was said where they were read.
-            for warning in source.warnings().iter().filter(|warning| !warning.starts_with("secrets")) {
+            for warning in source.warnings() {
                 let (field, what) = warning.split_once(": ").unwrap_or(("scheme", warning));
+                // Of one secret, what there is to say was said where it was read; of all, when all are there.
+                if field.starts_with("secrets[") || (field == "secrets" && !all_there) {
+                    continue;
+                }
                 let at = At { value: (), place: own.place.clone(), field: format!("{}.{field}", own.field) };
-                walk.warn(&at, what, format!("`hookgate source explain {}` says what is proved", spec.scheme));
+                let explained = format!("`hookgate source explain {}` says what is proved", spec.scheme);
+                let (what, remedy) = what.split_once(": ").unwrap_or((what, &explained));
+                walk.warn(&at, what, remedy);
             }
         }
         Err(problems) => {

@@ -547,6 +547,7 @@ fn warnings_do_not_stop_anybody() {
         ("[server]\nadmin = \"0.0.0.0:8081\"".to_owned(), "other machines"),
         (with_source("secrets = [\"env:SHORT\"]"), "shorter than 16 bytes"),
         (url_signed.to_owned(), "server.public_url"),
+        (with_source("secrets = [\"env:S\"]").replace("github", "meta"), "so the scheme's handshake is refused"),
         (with_source("").replace("github", "asana"), "the secret that the first handshake brings, whoever sends it"),
         (with_source("secrets = []").replace("github", "asana"), "without `secrets` the source takes"),
         (with_plugin, "only up to 256KiB"),
@@ -710,6 +711,21 @@ proptest::proptest! {
 
 /// What the verification room finds is told at the key that it is about.
 #[test]
+fn one_slip_is_one_mistake() {
+    for (source, told) in [
+        ("scheme = \"sns\"", "2:10: tenants.a.sources.s.scheme: `sns` is not a scheme; did you mean `aws-sns`?"),
+        ("scheme = \"sns\"\nsecrets = []", "`sns` is not a scheme"),
+        ("scheme = \"Github\"\nsecrets = [\"env:S\"]", "did you mean `github`?"),
+        ("scheme = \"github\"\nsecret = [\"env:S\"]", "unknown key `secret`; did you mean `secrets`?"),
+        ("schema = \"github\"\nsecrets = [\"env:S\"]", "unknown key `schema`; did you mean `scheme`?"),
+    ] {
+        let lines = judged(&format!("[tenants.a.sources.s]\n{source}")).lines();
+        assert_eq!(lines.matches("error: ").count(), 1, "{source}\n{lines}");
+        assert!(lines.contains(told), "{source}\n{lines}");
+    }
+}
+
+#[test]
 fn mistakes_of_a_scheme_have_the_line_of_their_key() {
     let text = "[tenants.a.endpoints.e]\nurl = \"https://x.example/\"\n[tenants.a.sources.s]\nscheme = \"custom\"\n\
                 secrets = [\"env:S\"]\nverify = \"hmac-md5\"\nsigned = \"{nope}\"\n\
@@ -719,7 +735,7 @@ fn mistakes_of_a_scheme_have_the_line_of_their_key() {
         "hookgate.toml:6:1: tenants.a.sources.s.verify",
         "hookgate.toml:7:1: tenants.a.sources.s.signed",
         "hookgate.toml:8:28: tenants.a.sources.s.sig.encoding",
-        "hookgate.toml:10:1: tenants.a.sources.t.scheme",
+        "hookgate.toml:10:10: tenants.a.sources.t.scheme",
     ] {
         assert!(lines.contains(place), "{place}\n{lines}");
     }

@@ -60,7 +60,8 @@ impl SourceSpec {
         };
         let adopts = scheme.as_ref().is_some_and(SchemeSpec::adopts);
         let publishes_keys = entry.flatten().is_some_and(|entry| entry.publishes_keys);
-        compiler.check_secrets(&secrets, publishes_keys || adopts);
+        // Of an unknown scheme nobody knows whether it needs one.
+        compiler.check_secrets(&secrets, publishes_keys || adopts || scheme.is_none());
         let (mut groups, mut code) = (Vec::new(), None);
         match (&scheme, entry) {
             (Some(scheme), Some(Some(entry))) => code = compiler.code(self, (scheme, entry), &dedup, &secrets),
@@ -119,12 +120,10 @@ impl SourceSpec {
             let message = "a built-in scheme brings its own fields: leave them out, or write `scheme = \"custom\"`";
             compiler.problem("scheme", message);
         }
-        let builtin = schemes::builtin(&self.scheme);
-        if builtin.is_none() {
-            let known = schemes::names().collect::<Vec<_>>().join(", ");
-            compiler.problem("scheme", format!("`{}` is not a scheme: use one of {known}, or custom", self.scheme));
+        if let Some((rule, remedy)) = schemes::unknown(&self.scheme) {
+            compiler.problem("scheme", format!("{rule}: {remedy}"));
         }
-        builtin
+        schemes::builtin(&self.scheme)
     }
 }
 
@@ -302,6 +301,14 @@ impl Compiler {
                 let message =
                     format!("has nothing behind `{prefix}`: write the word there that the handshake has to bring");
                 self.problem(&format!("secrets[{number}]"), message);
+            }
+        }
+        for prefix in &reserved {
+            if !secrets.is_empty() && !secrets.iter().any(|secret| secret.expose().starts_with(prefix.as_bytes())) {
+                self.warnings.push(format!(
+                    "secrets: none begins with `{prefix}`, so the scheme's handshake is refused: add the provider's \
+                     token, such as \"{prefix}our-own-word\""
+                ));
             }
         }
         if !secrets.is_empty() && for_handshakes.iter().all(|for_handshakes| *for_handshakes) {

@@ -119,7 +119,10 @@ fn example(name: &str, spec: &SchemeSpec) -> String {
     let variable = name.to_ascii_uppercase().replace('-', "_");
     let mut example = format!("[tenants.acme.sources.{name}]\nscheme = \"{name}\"\n");
     if !schemes::publishes_keys(name) && !spec.adopts() {
-        example += &format!("secrets = [\"env:{variable}_SECRET\"]\n");
+        let challenges = spec.expanded().into_iter().flat_map(|spec| spec.challenge);
+        let tokens: BTreeSet<String> = challenges.filter_map(|challenge| challenge.check?.key).collect();
+        let tokens = tokens.iter().map(|prefix| format!(", \"{prefix}our-own-word\"")).collect::<String>();
+        example += &format!("secrets = [\"env:{variable}_SECRET\"{tokens}]\n");
     }
     let settings: Vec<String> =
         schemes::usual(spec).map(|param| format!("{} = {}", param.name, param.written())).collect();

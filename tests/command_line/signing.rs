@@ -331,7 +331,9 @@ fn bad_input_is_told_apart() {
     let ok = ["--secret", WHSEC, "--request", &request];
     let garbage = files.write("g", b"\xff\xfe");
     for (args, why) in [
-        (&["verify", "--scheme=nix", "--secret=s", "--request", &request][..], "`nix` is not a scheme: use one of"),
+        (&["verify", "--scheme=nix", "--secret=s", "--request", &request][..], "`nix` is not a scheme"),
+        (&["verify", "--scheme=sns", "--request", &request], "did you mean `aws-sns`?"),
+        (&["sign", "--scheme=Github", "--data=x"], "did you mean `github`?"),
         (&["verify", "--scheme=custom", "--secret=s", "--request", &request], "--source TENANT/NAME"),
         (&["verify", "--secret=whsec_?", "--request", &request], "secret 1: is not base64"),
         (&["verify", "--secret=env:NONE", "--request", &request], "`NONE` is not set"),

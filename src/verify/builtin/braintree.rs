@@ -112,6 +112,10 @@ impl Builtin for Braintree {
         Err(SignError::NotAHeader(format!("form field {SIGNATURE}")))
     }
 
+    fn greets_by(&self) -> Option<Method> {
+        Some(Method::GET)
+    }
+
     fn greet(&self, facts: &Facts<'_>) -> Option<ChallengeAnswer> {
         if *facts.request.method != Method::GET {
             return None;

@@ -26,7 +26,7 @@ mod truelayer;
 mod twilio;
 mod vonage;
 
-pub(in crate::verify) use admit::Coded;
+pub(in crate::verify) use admit::{Coded, SignedTime};
 pub(in crate::verify) use mac::Macs;
 
 use super::check::is_word;
@@ -36,6 +36,7 @@ use super::locator::{Facts, Locator};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::sign::{SignError, SignRequest};
 use super::source::ChallengeAnswer;
+use http::Method;
 use serde_json::Value;
 
 /// The names that stand behind `builtin:`.
@@ -175,6 +176,11 @@ pub(in crate::verify) trait Builtin: Send + Sync {
 
     /// The headers that sign a request, the signature's first.
     fn sign(&self, request: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError>;
+
+    /// The method besides POST that its handshake comes by.
+    fn greets_by(&self) -> Option<Method> {
+        None
+    }
 
     /// The answer to a handshake that carries no signature of ours. It keeps nothing and opens nothing.
     fn greet(&self, _facts: &Facts<'_>) -> Option<ChallengeAnswer> {
