@@ -2,7 +2,7 @@
 
 use super::Error;
 use crate::admin::{self, Admin, Shown};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::config::{EndpointSettings, Env, SecretRef, Settings, SourceSecret, SourceSettings, Tenant};
 use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Route};
 use crate::dispatch::{Advice, Target, Targets};
@@ -252,9 +252,13 @@ fn object(value: Value) -> Map<String, Value> {
 }
 
 fn source_fields(source: &SourceSettings) -> Map<String, Value> {
+    let mut ends: Vec<_> = source.secrets.iter().filter_map(|secret| secret.expires).collect();
+    ends.sort_unstable();
+    let ends: Vec<String> = ends.into_iter().map(Timestamp::to_rfc3339).collect();
     object(json!({
         "scheme": source.spec.scheme,
         "secret_count": source.secrets.len(),
+        "secrets_expire_at": (!ends.is_empty()).then_some(ends),
         "tolerance": source.spec.tolerance,
         "dedup": source.spec.dedup,
         "dedup_window": source.spec.dedup_window,

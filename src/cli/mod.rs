@@ -73,7 +73,7 @@ pub struct Globals {
     /// One JSON document on standard output
     #[arg(long, global = true, conflicts_with = "quiet")]
     pub json: bool,
-    /// Ids alone, and no talk
+    /// Ids alone (names and codes of what has none), and no talk
     #[arg(short, long, global = true)]
     pub quiet: bool,
 }

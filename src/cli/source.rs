@@ -5,7 +5,7 @@ use super::output::{plain, text};
 use super::table::Column;
 use super::{Client, Context, Exit, Failure, Format};
 use crate::verify::describe::{self, Cover, Description, Way};
-use crate::verify::{BodyCover, schemes};
+use crate::verify::{BodyCover, RefusalCode, schemes};
 use serde_json::{Value, json};
 
 /// Sources: what is let in, what was refused, and the schemes there are
@@ -15,7 +15,7 @@ pub(super) enum Source {
     List,
     /// One source
     Get {
-        /// The source's name
+        /// The source's name, or TENANT/NAME
         name: String,
     },
     /// Forget the secret that a source has adopted: the next handshake brings it another
@@ -39,11 +39,11 @@ pub(super) enum Source {
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Rejections {
-    /// Only of this source
+    /// Only of this source: its name, or TENANT/NAME
     #[arg(long)]
     source: Option<String>,
     /// Only with this code, e.g. signature_mismatch
-    #[arg(long)]
+    #[arg(long, value_parser = reason)]
     reason: Option<String>,
     /// Only at or after this time (RFC 3339, or `1h` ago)
     #[arg(long, value_name = "TIME", value_parser = moment)]
@@ -65,10 +65,11 @@ const COLUMNS: [Column; 6] = [
     Column::breakable("DEDUP", "dedup").lesser(2),
 ];
 
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "name",
     "scheme",
     "secret_count",
+    "secrets_expire_at",
     "adoption",
     "adopted_at",
     "tolerance",
@@ -80,13 +81,24 @@ const FIELDS: [&str; 10] = [
 
 const REJECTIONS: [Column; 8] = [
     Column::time("AT", "at"),
-    Column::whole("SOURCE", "source"),
+    Column::whole("SOURCE", "source").lesser(1),
     Column::whole("REASON", "reason"),
+    Column::breakable("DETAIL", "detail"),
     Column::whole("STEP", "step").lesser(3),
     Column::whole("SKEW", "skew_seconds").lesser(2),
-    Column::whole("PEER", "peer").lesser(1),
-    Column::whole("BYTES", "body_bytes").lesser(4),
-    Column::breakable("DETAIL", "detail").lesser(5),
+    Column::whole("PEER", "peer").lesser(4),
+    Column::whole("BYTES", "body_bytes").lesser(5),
+];
+
+/// Why requests are refused that have nothing to do with a signature.
+const OTHER_REASONS: [&str; 7] = [
+    "body_cut_off",
+    "body_timeout",
+    "body_too_large",
+    "key_reused",
+    "malformed_body",
+    "method_not_allowed",
+    "rate_limited",
 ];
 
 const SCHEMES: [Column; 7] = [
@@ -107,18 +119,13 @@ pub(super) async fn run(verb: Source, context: &mut Context<'_>) -> Result<Exit,
             context.output.list(&client.list(&path, &[], 10_000).await?, &COLUMNS, "name")?;
         }
         Source::Get { name } => {
+            let name = named(name, context);
             let mut client = Client::new(context)?;
             let path = client.in_tenant(&["sources", &name]).await?;
             context.output.one(&client.get(&path, &[]).await?, &FIELDS, "name")?;
         }
         Source::ForgetSecret { name, yes } => {
-            let name = match name.split_once('/') {
-                Some((tenant, name)) => {
-                    context.globals.tenant = Some(tenant.to_owned());
-                    name.to_owned()
-                }
-                None => name,
-            };
+            let name = named(name, context);
             let question = format!("Forget the secret of {name}? What is signed with it is refused then.");
             context.output.confirm(&question, yes.into())?;
             let mut client = Client::new(context)?;
@@ -135,18 +142,51 @@ pub(super) async fn run(verb: Source, context: &mut Context<'_>) -> Result<Exit,
                 }
             }
         }
-        Source::Rejections(args) => {
-            let mut client = Client::new(context)?;
-            let path = client.in_tenant(&["rejections"]).await?;
-            let Rejections { source, reason, since, until, limit } = args;
-            let query = [("source", source), ("reason", reason), ("since", since), ("until", until)];
-            let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-            context.output.list(&client.list(&path, &query, limit).await?, &REJECTIONS, "reason")?;
-        }
+        Source::Rejections(args) => rejections(args, context).await?,
         Source::ListSchemes => list_schemes(context)?,
         Source::Explain { scheme } => explain(&scheme, context)?,
     }
     Ok(Exit::Done)
+}
+
+/// A source's name; where its tenant stands before it, that is the tenant.
+fn named(name: String, context: &mut Context<'_>) -> String {
+    match name.split_once('/') {
+        Some((tenant, name)) => {
+            context.globals.tenant = Some(tenant.to_owned());
+            name.to_owned()
+        }
+        None => name,
+    }
+}
+
+async fn rejections(args: Rejections, context: &mut Context<'_>) -> Result<(), Failure> {
+    let Rejections { source, reason, since, until, limit } = args;
+    let source = source.map(|name| named(name, context));
+    let mut client = Client::new(context)?;
+    let path = client.in_tenant(&["rejections"]).await?;
+    let query = [("source", source.clone()), ("reason", reason), ("since", since), ("until", until)];
+    let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let found = client.list(&path, &query, limit).await?;
+    // Rows of a source that is gone are kept; without any, its name may be a slip of the pen.
+    if let Some(source) = source.filter(|_| found["items"].as_array().is_none_or(Vec::is_empty)) {
+        let path = client.in_tenant(&["sources", &source]).await?;
+        if let Err(failure) = client.get(&path, &[]).await {
+            return Err(match failure.exit {
+                Exit::NotFound => Failure::new(Exit::NotFound, format!("there is no source `{}`", plain(&source)))
+                    .with_remedy("`hookgate source list` has all"),
+                _ => failure,
+            });
+        }
+    }
+    context.output.list(&found, &REJECTIONS, "reason")
+}
+
+/// A code with which ingress refuses requests.
+fn reason(text: &str) -> Result<String, String> {
+    let known = RefusalCode::ALL.into_iter().map(RefusalCode::as_str).chain(OTHER_REASONS);
+    let known: Vec<&str> = known.collect();
+    if known.contains(&text) { Ok(text.to_owned()) } else { Err(format!("write one of {}", known.join(", "))) }
 }
 
 fn list_schemes(context: &mut Context<'_>) -> Result<(), Failure> {
@@ -257,6 +297,10 @@ fn lines(scheme: &Description) -> Vec<String> {
         tell("window", &window(way));
         tell("id", &way.id.join(", else "));
         tell("type", &way.event_type.join(", else "));
+    }
+    for setting in &scheme.settings {
+        let needed = if setting.is_needed { "" } else { " (may be left out)" };
+        tell("setting", &format!("`{}`{needed}: {}", setting.name, setting.about));
     }
     tell("dedup", &scheme.dedup);
     scheme.handshakes.iter().for_each(|handshake| tell("handshake", handshake));

@@ -293,6 +293,28 @@ fn sources_and_what_they_refused() {
     let json: Value = serde_json::from_str(&server.run(&["source", "rejections", "--json"]).out).unwrap();
     assert_eq!(json["items"][0]["skew_seconds"], 400);
     assert_eq!(server.run(&["source", "rejections", "--limit=0"]).exit, Exit::Usage);
+    let slip = server.run(&["source", "rejections", "--reason=signature_missmatch"]);
+    assert_eq!(slip.exit, Exit::Usage);
+    assert!(slip.err.contains("write one of") && slip.err.contains("signature_mismatch"), "{}", slip.err);
+    for code in ["rate_limited", "unknown_key"] {
+        assert_eq!(server.run(&["source", "rejections", "--reason", code]).exit, Exit::Done, "{code}");
+    }
+    assert_eq!(server.run(&["source", "rejections", "--source=acme/github"]).exit, Exit::Done);
+    assert_eq!(server.last().line, format!("GET {T}/rejections?source=github&limit=50"));
+    server.run(&["source", "get", "acme/github"]);
+    assert_eq!(server.last().line, format!("GET {T}/sources/github"));
+}
+
+#[test]
+fn a_source_that_is_none_is_told_from_one_without_rejections() {
+    let server = Server::start(|line| match line {
+        line if line.contains("/rejections") => (200, r#"{"items":[],"next":null}"#.into()),
+        line => ordinary(line),
+    });
+    assert_eq!(server.run(&["source", "rejections", "--source=github"]).err, "nothing there\n");
+    let none = server.run(&["source", "rejections", "--source=nope"]);
+    assert_eq!(none.exit, Exit::NotFound);
+    assert!(none.err.contains("there is no source `nope`"), "{}", none.err);
 }
 
 #[test]
@@ -361,6 +383,36 @@ fn a_request_is_explained_however_it_is_written() {
     assert_eq!(late.exit, Exit::Problems);
     golden("tests/golden/output/verify-too-old.json", &late.out);
     assert!(!format!("{valid:?}{forged:?}{late:?}").contains("a-secret-for-tests"));
+    let helped = |raw: &str, args: &[&str]| {
+        let args = [&["verify", "--request=-", "--now=1767225604"][..], args].concat();
+        let ran = run_in(Around { terminal: false, input: raw }, &[], &args);
+        assert_eq!(ran.exit, Exit::Problems, "{raw}");
+        (ran.err, ran.out)
+    };
+    let zeros = "0".repeat(64);
+    for (head, args, help) in [
+        (
+            format!("X-Hub-Signature-256: sha256={}", zeros.replace('0', "A")),
+            &["--scheme=github", "--secret=s"][..],
+            "`hookgate source explain github` says how",
+        ),
+        (
+            "X-Slack-Signature: v0=1".to_owned(),
+            &["--scheme=github", "--secret=s"],
+            "looks like a request of the scheme `slack`",
+        ),
+        (String::from("A: b"), &["--scheme=github", "--secret=s"], "recorded with all its headers?"),
+        (format!("Stripe-Signature: t=1767225600000,v1={zeros}"), &secret, "counts milliseconds"),
+        (format!("Stripe-Signature: t=1767220000,v1={zeros}"), &secret, "with --at 1767220000"),
+        (format!("Stripe-Signature: t=1767225600,v1={zeros}"), &secret, "byte for byte"),
+    ] {
+        let (err, out) = helped(&format!("POST / HTTP/1.1\n{head}\n\nx"), args);
+        assert!(err.contains(help) && err.lines().any(|line| line.starts_with("help: ")), "{head}: {err}\n{out}");
+        assert!(
+            !head.contains("=AAA") || out.contains("no signature is 32 bytes in hexadecimal in lower case"),
+            "{out}"
+        );
+    }
     let unclear = verify("curl http://h -F a=b", &[]);
     assert_eq!(unclear.exit, Exit::Usage);
     assert!(unclear.err.contains("`-` is a curl command, but") && unclear.err.contains("help: "), "{}", unclear.err);

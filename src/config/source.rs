@@ -3,7 +3,7 @@
 use super::section::{At, Entry, Section, Tables, Walk, duration};
 use super::settings::{Limits, Rate, SourceSecret, SourceSettings};
 use super::tree::Place;
-use super::{Outside, SecretRef};
+use super::{Outside, SecretFault, SecretRef};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
 use crate::secret::Secret;
@@ -329,6 +329,7 @@ fn resolved(walk: &mut Walk<'_>, at: &At<()>, written: &SecretRef) -> Option<Sec
         }
         Err(fault) => {
             let remedy = match written {
+                _ if matches!(fault, SecretFault::Unnamed(_)) => "write e.g. env:GITHUB_WEBHOOK_SECRET".to_owned(),
                 SecretRef::Env(name) => format!("set `{name}` where the gateway is started"),
                 SecretRef::File(_) => "make the file, readable by the gateway's user".to_owned(),
                 SecretRef::Literal(_) => "write env:NAME, file:PATH, or the secret".to_owned(),

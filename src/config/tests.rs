@@ -128,6 +128,8 @@ fn every_rule_has_its_message() {
             "from a POST alone",
         ),
         (with_source("secrets = [\"env:NONE\"]"), "tenants.a.sources.s.secrets[0]", "`NONE` is not set"),
+        (with_source("secrets = [\"env:\"]"), "tenants.a.sources.s.secrets[0]", "nothing behind the colon"),
+        (with_source("secrets = [\"file:\"]"), "tenants.a.sources.s.secrets[0]", "write e.g. env:GITHUB"),
         (with_source("secrets = [\"env:EMPTY\"]"), "tenants.a.sources.s.secrets[0]", "is empty"),
         (with_source("secrets = [\"\"]"), "tenants.a.sources.s.secrets[0]", "is empty"),
         (with_source("secrets = [\"file:/nowhere/s\"]"), "tenants.a.sources.s.secrets[0]", "cannot be read"),

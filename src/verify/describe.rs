@@ -1,11 +1,12 @@
 //! What a built-in scheme is, for people who choose one or wonder about it: read from its data, and where it is code,
 //! from what the code says of itself and does with a sample of its settings.
 
-use super::builtin::{BodyCover, Entry, TEXT_KEY};
+use super::builtin::{BodyCover, Entry, ParamKind, TEXT_KEY};
 use super::schemes;
 use super::source::Source;
 use super::spec::{ChallengeSpec, SchemeSpec, SigSpec, SourceSpec};
 use crate::secret::Secret;
+use http::HeaderMap;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -21,6 +22,8 @@ pub struct Description {
     pub notes: Vec<String>,
     /// The ways in which its requests may be signed.
     pub ways: Vec<Way>,
+    /// What a source says in `params`.
+    pub settings: Vec<Setting>,
     /// Requests that are answered and are no events.
     pub handshakes: Vec<String>,
     /// What the provider wants to read in the answer to every event; empty: no answer of any kind has a body.
@@ -30,6 +33,16 @@ pub struct Description {
     pub pitfalls: Vec<String>,
     /// A source that uses it, for the file.
     pub example: String,
+}
+
+/// A scheme's own setting.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Whether no source can do without it.
+    pub is_needed: bool,
+    pub is_list: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -72,6 +85,15 @@ pub fn all() -> impl Iterator<Item = Description> {
     schemes::names().filter_map(of)
 }
 
+/// The schemes that have their signature in a header that is there.
+pub fn by_headers(headers: &HeaderMap) -> Vec<&'static str> {
+    let is_there = |at: &String| {
+        let name = at.strip_prefix("header:").filter(|name| !name.eq_ignore_ascii_case("authorization"));
+        name.is_some_and(|name| headers.contains_key(name))
+    };
+    all().filter(|scheme| scheme.ways.iter().flat_map(|way| &way.signature).any(is_there)).map(|s| s.name).collect()
+}
+
 /// `None`: there is no such scheme.
 pub fn of(name: &str) -> Option<Description> {
     let spec = schemes::builtin(name)?;
@@ -90,6 +112,12 @@ pub fn of(name: &str) -> Option<Description> {
     };
     let (dedup, pitfalls) = (dedup(&ways), pitfalls(&ways));
     let (notes, example) = (sentences(&lines), example(name, &spec));
+    let settings = schemes::params(&spec).map(|param| Setting {
+        name: param.name,
+        about: param.about,
+        is_needed: param.is_needed(),
+        is_list: param.kind == ParamKind::List,
+    });
     let receipt = entry.and_then(|entry| entry.about.receipt).or(spec.answers.is_some().then_some(""));
     Some(Description {
         name,
@@ -97,6 +125,7 @@ pub fn of(name: &str) -> Option<Description> {
         links,
         notes,
         ways,
+        settings: settings.collect(),
         handshakes,
         receipt,
         dedup,
@@ -150,6 +179,12 @@ fn sentences(lines: &[&str]) -> Vec<String> {
 impl Way {
     fn is_token(&self) -> bool {
         self.signed.is_empty()
+    }
+
+    /// The id stands among signed values whose borders are not signed.
+    fn id_is_loose(&self) -> bool {
+        let in_body = |at: &String| at.starts_with("json:") || at.starts_with("form:");
+        self.id_is_signed == Some(false) && self.covers.body == BodyCover::Meaning && self.id.iter().all(in_body)
     }
 }
 
@@ -305,6 +340,10 @@ fn dedup(ways: &[Way]) -> String {
         Some(way) if ways.iter().all(|way| way.id_is_signed == Some(true)) => {
             format!("{}, which is signed", places(way))
         }
+        Some(way) if way.id_is_loose() => {
+            let told = "which is signed, but not where it ends, with a digest of the signed bytes beside it";
+            format!("{}, {told}", places(way))
+        }
         Some(way) => format!("{}, which is not signed, with a digest of the signed bytes beside it", places(way)),
         None => "a digest of the signed bytes".to_owned(),
     }
@@ -324,7 +363,11 @@ fn pitfalls(ways: &[Way]) -> Vec<String> {
             "A time is signed, but has no window: a captured request stays valid for good unless you set `tolerance`.",
         ),
         (
-            any(|way| way.id_is_signed == Some(false)),
+            any(Way::id_is_loose),
+            "Where the id ends is not signed: two events with the same signed bytes are taken for one, whatever their ids.",
+        ),
+        (
+            any(|way| way.id_is_signed == Some(false) && !way.id_is_loose()),
             "The id is not signed: two events with the same signed bytes are taken for one, whatever their ids.",
         ),
         (

@@ -121,11 +121,16 @@ impl Rotation {
             && self.whole.verify(request).is_ok()
     }
 
+    /// Whether the request would be let in, had none of the secrets expired.
+    pub fn has_expired(&self, request: Request<'_>) -> bool {
+        self.admit(request).is_err() && self.whole.admit(request).is_ok()
+    }
+
     /// The same check, step by step.
     pub fn explain(&self, request: Request<'_>) -> Vec<Step> {
         let now = request.received_at;
         let mut steps = self.at(now).unwrap_or(&self.whole).explain(request);
-        if self.admit(request).is_ok() || self.whole.admit(request).is_err() {
+        if !self.has_expired(request) {
             return steps;
         }
         let expired = self.expiries.iter().enumerate();

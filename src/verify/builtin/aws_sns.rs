@@ -18,6 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[Param {
         name: "topic_arns",
         kind: ParamKind::List,
+        about: "the topics that may send; `[]` lets any topic of any AWS account send",
         example: "arn:aws:sns:us-east-1:123456789012:orders",
         wrong: no_topic,
     }],

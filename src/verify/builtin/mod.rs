@@ -119,6 +119,8 @@ pub(in crate::verify) const TEXT_KEY: &str = "the secret's text as it stands";
 pub struct Param {
     pub name: &'static str,
     pub kind: ParamKind,
+    /// What it is, for people.
+    pub about: &'static str,
     /// A value; of a list, its items with commas between.
     pub example: &'static str,
     /// What is wrong with a text, or with an item of a list: the rule and a remedy.

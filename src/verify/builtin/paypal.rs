@@ -20,7 +20,13 @@ const ISSUED_TO: [&str; 2] = ["messageverificationcerts.paypal.com", "messagever
 const KIND: Kind = Kind::RsaSha256;
 
 pub(super) const ENTRY: Entry = Entry {
-    params: &[Param { name: "webhook_id", kind: ParamKind::Text, example: "8PT597110X687430LKGECATA", wrong: no_name }],
+    params: &[Param {
+        name: "webhook_id",
+        kind: ParamKind::Text,
+        about: "the webhook's id at PayPal, which is signed with each event",
+        example: "8PT597110X687430LKGECATA",
+        wrong: no_name,
+    }],
     publishes_keys: true,
     headers: &[SIGNATURE],
     build,
