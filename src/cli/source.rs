@@ -1,12 +1,13 @@
 //! `hookgate source …`.
 
-use super::keys::moment;
+use super::keys::{Configured, configured, moment};
 use super::output::{plain, text};
 use super::table::Column;
 use super::{Client, Context, Exit, Failure, Format};
 use crate::verify::describe::{self, Cover, Description, Way};
 use crate::verify::{BodyCover, RefusalCode, schemes};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// Sources: what is let in, what was refused, and the schemes there are
 #[derive(clap::Subcommand, Debug)]
@@ -28,11 +29,14 @@ pub(super) enum Source {
     },
     /// The newest refused requests: when, why, and at which step
     Rejections(Rejections),
-    /// The built-in schemes: what each signs, and how
-    ListSchemes,
+    /// The built-in schemes: the kind of signature, the window, and whether the id is signed
+    ListSchemes {
+        /// Only those with this in their name, in what is told of them, or in a link
+        text: Option<String>,
+    },
     /// One scheme: what is signed, what dedup rests on, what to beware of, and an example
     Explain {
-        /// The scheme's name
+        /// The scheme's name, or a source of the configuration file as TENANT/NAME
         scheme: String,
     },
 }
@@ -61,11 +65,11 @@ const COLUMNS: [Column; 6] = [
     Column::whole("SCHEME", "scheme"),
     Column::whole("SECRETS", "secret_count"),
     Column::whole("ADOPTION", "adoption").lesser(3),
-    Column::whole("TOLERANCE", "tolerance").lesser(1),
-    Column::breakable("DEDUP", "dedup").lesser(2),
+    Column::whole("WINDOW", "window").lesser(1),
+    Column::breakable("DEDUP", "dedup_by").lesser(2),
 ];
 
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 13] = [
     "name",
     "scheme",
     "secret_count",
@@ -73,7 +77,9 @@ const FIELDS: [&str; 11] = [
     "adoption",
     "adopted_at",
     "tolerance",
+    "window",
     "dedup",
+    "dedup_by",
     "dedup_window",
     "body_bytes_max",
     "rate",
@@ -101,15 +107,16 @@ const OTHER_REASONS: [&str; 7] = [
     "rate_limited",
 ];
 
-const SCHEMES: [Column; 7] = [
+const SCHEMES: [Column; 5] = [
     Column::whole("SCHEME", "name"),
-    Column::whole("ALGORITHM", "algorithm"),
-    Column::breakable("SIGNATURE", "signature"),
-    Column::breakable("SIGNED", "signed").lesser(1),
+    Column::whole("SIGNATURE", "signature"),
     Column::whole("WINDOW", "window"),
-    Column::breakable("ID", "id").lesser(2),
-    Column::whole("HANDSHAKE", "handshake").lesser(3),
+    Column::whole("ID", "id"),
+    Column::whole("HANDSHAKE", "handshake").lesser(1),
 ];
+
+/// More does not fit beside the other columns.
+const SIGNATURE_CHARS_MAX: usize = 20;
 
 pub(super) async fn run(verb: Source, context: &mut Context<'_>) -> Result<Exit, Failure> {
     match verb {
@@ -143,7 +150,7 @@ pub(super) async fn run(verb: Source, context: &mut Context<'_>) -> Result<Exit,
             }
         }
         Source::Rejections(args) => rejections(args, context).await?,
-        Source::ListSchemes => list_schemes(context)?,
+        Source::ListSchemes { text } => list_schemes(text.as_deref(), context)?,
         Source::Explain { scheme } => explain(&scheme, context)?,
     }
     Ok(Exit::Done)
@@ -189,39 +196,60 @@ fn reason(text: &str) -> Result<String, String> {
     if known.contains(&text) { Ok(text.to_owned()) } else { Err(format!("write one of {}", known.join(", "))) }
 }
 
-fn list_schemes(context: &mut Context<'_>) -> Result<(), Failure> {
+fn list_schemes(text: Option<&str>, context: &mut Context<'_>) -> Result<(), Failure> {
+    let text = text.unwrap_or_default().to_lowercase();
+    let holds = |scheme: &Description| {
+        let links = scheme.links.iter().copied();
+        let told = std::iter::once(scheme.name).chain(scheme.notes.iter().map(String::as_str)).chain(links);
+        told.into_iter().any(|told| told.to_lowercase().contains(&text))
+    };
+    let found: Vec<Description> = describe::all().filter(holds).collect();
     if context.output.format == Format::Json {
-        return context.output.document(&json!({ "items": describe::all().collect::<Vec<_>>() }));
+        return context.output.document(&json!({ "items": found }));
     }
-    let rows: Vec<Value> = describe::all().map(|scheme| row(&scheme)).collect();
+    let rows: Vec<Value> = found.iter().map(row).collect();
     context.output.list(&json!({ "items": rows }), &SCHEMES, "name")
 }
 
-/// A scheme in one line: what its ways have in common is told once.
+/// A scheme in one line; `explain` has the rest.
 fn row(scheme: &Description) -> Value {
-    let mut told: [Vec<String>; 4] = Default::default();
-    for way in &scheme.ways {
-        // What takes a sentence has its place in `explain`.
-        let signed = if scheme.is_code { covers(way) } else { signed(way) };
-        let cells = [vec![way.algorithm.clone()], way.signature.clone(), vec![signed], way.id.clone()];
-        for (column, cells) in told.iter_mut().zip(cells) {
-            for cell in cells {
-                if !column.contains(&cell) {
-                    column.push(cell);
-                }
-            }
-        }
-    }
-    let [algorithm, signature, signed, id] = told.map(|cells| match cells.as_slice() {
-        [first, second, _, rest @ ..] if !rest.is_empty() => format!("{first}, {second}, … ({})", cells.len()),
-        few => few.join(", "),
-    });
     let window = scheme.ways.iter().find_map(|way| way.window_seconds);
+    let has_id = scheme.ways.iter().any(|way| !way.id.is_empty());
+    let id_is_signed = scheme.ways.iter().all(|way| way.id_is_signed == Some(true));
     json!({
-        "name": scheme.name, "algorithm": algorithm, "signature": signature, "signed": signed, "id": id,
+        "name": scheme.name, "signature": kind(scheme),
+        "id": match (has_id, id_is_signed) {
+            (false, _) => "",
+            (true, true) => "signed",
+            (true, false) if scheme.ways.iter().any(Way::id_is_loose) => "in part",
+            (true, false) => "not signed",
+        },
         "window": window.map_or_else(|| "none".to_owned(), |seconds| format!("{seconds}s")),
         "handshake": if scheme.handshakes.is_empty() { "" } else { "yes" },
     })
+}
+
+/// What kind of signature, in few words.
+fn kind(scheme: &Description) -> String {
+    let mut all: Vec<&str> = Vec::new();
+    for way in &scheme.ways {
+        let words = way.algorithm.split([',', ' ']).filter(|word| {
+            ["hmac-", "hash-", "rsa-", "ecdsa-", "ed25519"].iter().any(|family| word.starts_with(family))
+        });
+        match way.algorithm.as_str() {
+            "equal" => all.push("token"),
+            "basic" => all.push("user and password"),
+            _ => all.extend(words),
+        }
+    }
+    let mut seen = BTreeSet::new();
+    all.retain(|word| seen.insert(*word));
+    let whole = all.join(", ");
+    match all.as_slice() {
+        [] => "as its settings say".to_owned(),
+        [first, _, ..] if whole.len() > SIGNATURE_CHARS_MAX => format!("{first}, … ({})", all.len()),
+        _ => whole,
+    }
 }
 
 fn signed(way: &Way) -> String {
@@ -256,7 +284,13 @@ fn window(way: &Way) -> String {
 }
 
 fn explain(name: &str, context: &mut Context<'_>) -> Result<(), Failure> {
-    let Some(scheme) = describe::of(name) else {
+    let found = if name.contains('/') {
+        let Configured { spec, .. } = configured(name, context)?;
+        describe::of_source(&spec)
+    } else {
+        describe::of(name)
+    };
+    let Some(scheme) = found else {
         let (rule, remedy) = schemes::unknown(name).unwrap_or_else(|| {
             let rule = format!("`{name}` is not a built-in scheme");
             (rule, "it is described in the file: name one of its sources, as TENANT/SOURCE".to_owned())
@@ -315,8 +349,10 @@ fn lines(scheme: &Description) -> Vec<String> {
         lines.extend([String::new(), "Beware:".to_owned()]);
         lines.extend(told.into_iter().map(|text| format!("  - {text}")));
     }
-    lines.push(String::new());
-    lines.extend(scheme.example.lines().map(str::to_owned));
+    if !scheme.example.is_empty() {
+        lines.push(String::new());
+        lines.extend(scheme.example.lines().map(str::to_owned));
+    }
     lines
 }
 

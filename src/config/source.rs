@@ -38,7 +38,7 @@ pub(super) fn source(
     }
     let custom = read_custom(walk, &mut s, scheme.as_ref());
     let params = s.json(walk, "params").and_then(|at| at.value.as_object().cloned()).unwrap_or_default();
-    let tolerance = s.integer(walk, "tolerance", 1..=604_800).map(|at| u64::from(at.value));
+    let tolerance = s.seconds(walk, "tolerance", 1..=604_800).map(|at| u64::from(at.value));
     let dedup = s.string(walk, "dedup").map(|at| at.value);
     let dedup_window = s.string(walk, "dedup_window");
     if let Some(window) = &dedup_window {
@@ -216,7 +216,7 @@ fn timestamp(walk: &mut Walk<'_>, mut s: Section<'_>) -> TimeSpec {
     let spec = TimeSpec {
         var: text(walk, &mut s, "var").unwrap_or_default(),
         unit: s.choice(walk, "unit", &units).map(|at| at.value.to_owned()).unwrap_or_default(),
-        tolerance: s.integer(walk, "tolerance", 1..=604_800).map_or(0, |at| u64::from(at.value)),
+        tolerance: s.seconds(walk, "tolerance", 1..=604_800).map_or(0, |at| u64::from(at.value)),
     };
     s.close(walk);
     spec
@@ -324,6 +324,14 @@ fn resolved(walk: &mut Walk<'_>, at: &At<()>, written: &SecretRef) -> Option<Sec
         Ok(secret) => {
             if secret.expose().len() < SECRET_BYTES_GOOD {
                 walk.warn(at, "the secret is shorter than 16 bytes", "use a longer one where the provider allows it");
+            }
+            let text = secret.expose();
+            if text.trim_ascii() != text && !text.starts_with(b"-----BEGIN") {
+                walk.warn(
+                    at,
+                    "the secret begins or ends with a blank or a line end, which counts as part of it",
+                    "remove it, unless the provider's own has it",
+                );
             }
             Some(secret)
         }

@@ -114,7 +114,9 @@ fn every_rule_has_its_message() {
         ("[tenants.a.sources.s]\nsecrets = [\"env:S\"]".into(), "tenants.a.sources.s", "needs a `scheme`"),
         (with_source(""), "tenants.a.sources.s", "at least one of `secrets`"),
         (with_source("secrets = []"), "tenants.a.sources.s", "at least one of `secrets`"),
-        (with_source("secrets = \"env:S\""), "tenants.a.sources.s.secrets", "list of strings"),
+        (with_source("secrets = \"env:S\""), "tenants.a.sources.s.secrets", "write a list: secrets = [\"env:S\"]"),
+        (s("tolerance = \"5 m\""), "tenants.a.sources.s.tolerance", "as in 300 or \"5m\""),
+        (s("tolerance = \"8d\""), "tenants.a.sources.s.tolerance", "seconds from 1 to 604800"),
         (
             with_source("secrets = \"env:S\"").replace("github", "asana"),
             "tenants.a.sources.s.secrets",
@@ -549,6 +551,9 @@ fn warnings_do_not_stop_anybody() {
         ("[server]\nadmin = \"0.0.0.0:8081\"".to_owned(), "other machines"),
         (with_source("secrets = [\"env:SHORT\"]"), "shorter than 16 bytes"),
         (url_signed.to_owned(), "server.public_url"),
+        (with_source("secrets = [\"env:S\"]\nverify = \"hmac-sha256\"\nsig = { at = [\"header:X\"], encoding = \"hex\" }\nvars = { t = \"header:T\" }\nsigned = \"{t}{body}\"").replace("github", "custom"), "a captured request stays valid for good"),
+        (with_source("secrets = [\"env:S\"]\nverify = \"hmac-sha256\"\nsig = { at = [\"header:X\"], encoding = \"hex\" }\nvars = { n = \"header:N\" }").replace("github", "custom"), "vars.n: is used nowhere"),
+        (with_source("secrets = [\"a-secret-with-a-blank \"]"), "begins or ends with a blank"),
         (with_source("secrets = [\"env:S\"]").replace("github", "meta"), "so the scheme's handshake is refused"),
         (with_source("").replace("github", "asana"), "the secret that the first handshake brings, whoever sends it"),
         (with_source("secrets = []").replace("github", "asana"), "without `secrets` the source takes"),
@@ -712,6 +717,16 @@ proptest::proptest! {
 }
 
 /// What the verification room finds is told at the key that it is about.
+#[test]
+fn a_tolerance_may_be_a_duration() {
+    for written in ["300", "\"5m\"", "\"300s\""] {
+        let text = with_source(&format!("secrets = [\"env:S\"]\ntolerance = {written}")).replace("github", "slack");
+        let report = judged(&text);
+        let settings = report.settings.as_ref().unwrap_or_else(|| panic!("{}", report.lines()));
+        assert_eq!(settings.tenants[&name("a")].sources[&name("s")].spec.tolerance, Some(300), "{written}");
+    }
+}
+
 #[test]
 fn one_slip_is_one_mistake() {
     for (source, told) in [

@@ -99,38 +99,60 @@ pub fn of(name: &str) -> Option<Description> {
     let spec = schemes::builtin(name)?;
     let name = schemes::names().find(|known| *known == name)?;
     let (links, lines): (Vec<_>, Vec<&str>) = schemes::comments(name).partition(|line| line.starts_with("https://"));
-    let entry = schemes::code(&spec);
+    let (notes, example) = (sentences(&lines), example(name, &spec));
+    Some(Description { links, notes, example, ..described(name, &spec)? })
+}
+
+/// A source of the file: its scheme, with what the source says instead.
+pub fn of_source(source: &SourceSpec) -> Option<Description> {
+    let mut told = match &source.custom {
+        Some(spec) => described(schemes::CUSTOM, spec)?,
+        None => Description { example: String::new(), ..of(&source.scheme)? },
+    };
+    for way in told.ways.iter_mut().filter(|way| way.time.is_some()) {
+        way.window_seconds = source.tolerance.or(way.window_seconds);
+    }
+    told.pitfalls = pitfalls(&told.ways);
+    match source.dedup.as_deref() {
+        None => {}
+        Some("none") => told.dedup = "nothing: every request is a new event".to_owned(),
+        Some("body") => told.dedup = "a digest of the body".to_owned(),
+        Some(at) => told.dedup = format!("`{at}`"),
+    }
+    Some(told)
+}
+
+/// What is so by the scheme's data alone.
+fn described(name: &'static str, spec: &SchemeSpec) -> Option<Description> {
+    let entry = schemes::code(spec);
     let (ways, handshakes) = match entry {
         Some(entry) => {
             let handshakes = entry.about.handshakes.iter().map(|told| (*told).to_owned()).collect();
-            (vec![coded(&spec, entry, &sample(name, &spec)?)], handshakes)
+            (vec![coded(spec, entry, &sample(name, spec)?)], handshakes)
         }
         None => {
             let all: BTreeSet<String> = spec.expanded().iter().flat_map(handshakes).collect();
             (spec.expanded().iter().map(way).collect(), all.into_iter().collect())
         }
     };
-    let (dedup, pitfalls) = (dedup(&ways), pitfalls(&ways));
-    let (notes, example) = (sentences(&lines), example(name, &spec));
-    let settings = schemes::params(&spec).map(|param| Setting {
+    let settings = schemes::params(spec).map(|param| Setting {
         name: param.name,
         about: param.about,
         is_needed: param.is_needed(),
         is_list: param.kind == ParamKind::List,
     });
-    let receipt = entry.and_then(|entry| entry.about.receipt).or(spec.answers.is_some().then_some(""));
     Some(Description {
         name,
         is_code: entry.is_some(),
-        links,
-        notes,
+        links: Vec::new(),
+        notes: Vec::new(),
+        dedup: dedup(&ways),
+        pitfalls: pitfalls(&ways),
         ways,
         settings: settings.collect(),
         handshakes,
-        receipt,
-        dedup,
-        pitfalls,
-        example,
+        receipt: entry.and_then(|entry| entry.about.receipt).or(spec.answers.is_some().then_some("")),
+        example: String::new(),
     })
 }
 
@@ -182,7 +204,7 @@ impl Way {
     }
 
     /// The id stands among signed values whose borders are not signed.
-    fn id_is_loose(&self) -> bool {
+    pub fn id_is_loose(&self) -> bool {
         let in_body = |at: &String| at.starts_with("json:") || at.starts_with("form:");
         self.id_is_signed == Some(false) && self.covers.body == BodyCover::Meaning && self.id.iter().all(in_body)
     }

@@ -85,6 +85,11 @@ pub fn publishes_keys(name: &str) -> bool {
     builtin(name).is_some_and(|scheme| code(&scheme).is_some_and(|entry| entry.publishes_keys))
 }
 
+/// Whether nobody but the provider can sign: the key is its own, and private.
+pub fn only_verifies(name: &str) -> bool {
+    builtin(name).is_some_and(|scheme| code(&scheme).is_some_and(|entry| entry.about.only_verifies))
+}
+
 /// The code behind a scheme that is code.
 pub(super) fn code(scheme: &SchemeSpec) -> Option<&'static Entry> {
     entry(scheme.verify.as_deref()?.strip_prefix(PREFIX)?)

@@ -35,6 +35,7 @@ pub(super) const ENTRY: Entry = Entry {
                  and Type, a line each; of a confirmation SubscribeURL and Token too",
         time: Some("json:/Timestamp in rfc3339"),
         handshakes: &["POST with json:/Type = SubscriptionConfirmation, signed: confirmed by calling its SubscribeURL"],
+        only_verifies: true,
         ..About::BARE
     },
 };

@@ -86,6 +86,8 @@ pub(in crate::verify) struct About {
     pub(in crate::verify) signed: &'static str,
     /// What is covered depends on the source's settings.
     pub(in crate::verify) covers_by_settings: bool,
+    /// The key that signs is the provider's own, and private.
+    pub(in crate::verify) only_verifies: bool,
     /// Where the signed time stands.
     pub(in crate::verify) time: Option<&'static str>,
     /// Ids and types that the code reads itself.
@@ -104,6 +106,7 @@ impl About {
         form: "",
         signed: "",
         covers_by_settings: false,
+        only_verifies: false,
         time: None,
         id: &[],
         event_type: &[],

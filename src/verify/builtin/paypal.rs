@@ -38,6 +38,7 @@ pub(super) const ENTRY: Entry = Entry {
         form: "base64",
         signed: "id and time of the transmission, `webhook_id`, the CRC-32 of the body: with `|` between",
         time: Some("header:PAYPAL-TRANSMISSION-TIME in rfc3339"),
+        only_verifies: true,
         ..About::BARE
     },
 };

@@ -48,6 +48,7 @@ pub(super) const ENTRY: Entry = Entry {
         form: "a token (JWT)",
         signed: "the token, which holds a hash of the body",
         time: Some("iat of the token in s"),
+        only_verifies: true,
         ..About::BARE
     },
 };
