@@ -107,7 +107,7 @@ fn help(args: &Verify, source: &Rotation, request: Request<'_>, refusal: &Refusa
         RefusalCode::MissingHeader | RefusalCode::Malformed => {
             let near = describe::by_headers(request.headers);
             match near.as_slice() {
-                [] if refusal.code == RefusalCode::MissingHeader => {
+                [] if refusal.code == RefusalCode::MissingHeader && *request.method == http::Method::POST => {
                     format!("{explain} says what has to be there; was the request recorded with all its headers?")
                 }
                 near if near.is_empty() || near.contains(&scheme) => format!("{explain} says how it has to be written"),
