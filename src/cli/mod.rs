@@ -62,7 +62,7 @@ pub struct Globals {
     /// The configuration file [env: HOOKGATE_CONFIG] [default: hookgate.toml, if it is there]
     #[arg(short, long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where the admin API is [env: HOOKGATE_URL] [default: http://127.0.0.1:8081]
+    /// Where the admin API is [env: HOOKGATE_URL] [default: `server.admin` of the file, else http://127.0.0.1:8081]
     #[arg(long, global = true)]
     pub url: Option<String>,
     /// The bearer token [env: HOOKGATE_TOKEN] [default: the file `admin-token` beside the ledger]
@@ -74,7 +74,7 @@ pub struct Globals {
     /// One JSON document on standard output
     #[arg(long, global = true, conflicts_with = "quiet")]
     pub json: bool,
-    /// Ids alone, and no talk
+    /// Ids alone (names and codes of what has none), and no talk
     #[arg(short, long, global = true)]
     pub quiet: bool,
 }

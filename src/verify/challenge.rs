@@ -9,7 +9,7 @@ use super::key::{Candidate, Key, Message};
 use super::locator::{Facts, Locator, Place};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::source::ChallengeAnswer;
-use super::template::{Function, Piece};
+use super::template::{self, Function, Piece};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -61,6 +61,8 @@ impl Whole {
 pub(super) struct Check {
     pub(super) at: Locator,
     pub(super) digests: Vec<[u8; 32]>,
+    /// How the secrets begin that are for it; `None`: they are those that verify.
+    pub(super) key: Option<String>,
     /// The provider hands the secret over there.
     pub(super) adopts: bool,
 }
@@ -98,12 +100,44 @@ impl Challenge {
             && self.whole.as_ref().is_none_or(|whole| whole.is(facts.request.body))
     }
 
-    /// The place that has to hold a secret and holds something else.
-    fn unproven(&self, facts: &Facts<'_>) -> Option<&Locator> {
+    /// What is wrong at the place that has to hold a secret.
+    fn unproven(&self, facts: &Facts<'_>) -> Option<String> {
         let check = self.check.as_ref().filter(|check| !check.adopts && self.is(facts) && !check.holds(facts))?;
         let is_there = !matches!(facts.at(&check.at), Place::Absent);
+        let (at, key) = (&check.at, check.key.as_deref());
+        let begins = key.map_or_else(String::new, |key| format!(": none of its secrets begins with `{key}`"));
+        let told = if check.digests.is_empty() {
+            format!("the source has nothing to compare {at} with{begins}")
+        } else if is_there {
+            format!("{at} is not what the source's secret for it says")
+        } else {
+            format!("{at} is absent or empty")
+        };
         // What nothing else tells from an event is none without it.
-        (is_there || !self.matches.is_empty()).then_some(&check.at)
+        (is_there || !self.matches.is_empty()).then_some(told)
+    }
+
+    /// What a request by the handshake's method has not that the handshake has.
+    fn lacking(&self, facts: &Facts<'_>) -> Option<String> {
+        if facts.request.method != self.method {
+            return None;
+        }
+        let absent = |at: &&Locator| matches!(facts.at(at), Place::Absent);
+        if let Some(at) = self.matches.iter().map(|(at, _)| at).find(absent) {
+            return Some(format!("{at} is absent or empty"));
+        }
+        let differs = |(at, literal): &&(Locator, Option<String>)| {
+            let text = facts.text_at(at);
+            literal.as_ref().is_some_and(|literal| text.is_none_or(|text| bare(at, &text) != literal.as_str()))
+        };
+        if let Some((at, Some(literal))) = self.matches.iter().find(differs) {
+            return Some(format!("{at} is not `{literal}`"));
+        }
+        let pieces =
+            template::flat(&self.body).chain(self.headers.iter().flat_map(|(_, pieces)| template::flat(pieces)));
+        let mut echoed = pieces.filter_map(|piece| if let Piece::Place(at) = piece { Some(at) } else { None });
+        let told = echoed.find(absent).map(|at| format!("{at} is absent or empty"));
+        Some(told.unwrap_or_else(|| "it does not have that form".to_owned()))
     }
 
     /// The answer, where the request is this challenge. `key` is what codes are made with.
@@ -208,8 +242,19 @@ impl Alternative {
 
     /// Why a request in which there was nothing to verify is not the handshake that it looks like.
     pub(super) fn unproven(&self, facts: &Facts<'_>) -> Option<Refusal> {
-        let at = self.challenges.iter().find_map(|challenge| challenge.unproven(facts))?;
-        let detail = format!("it looks like the scheme's handshake, but {at} is none of the source's secrets for it");
+        let told = self.challenges.iter().find_map(|challenge| challenge.unproven(facts))?;
+        let detail = format!("it looks like the scheme's handshake, but {told}");
         Some(Refusal::new(RefusalCode::HandshakeRefused, CheckStep::Match, detail))
+    }
+
+    /// The methods besides POST that its handshakes come by.
+    pub(super) fn greeting_methods(&self) -> impl Iterator<Item = &Method> {
+        self.challenges.iter().map(|challenge| &challenge.method).filter(|method| **method != Method::POST)
+    }
+
+    /// Why a request by such a method is no handshake.
+    pub(super) fn lacking(&self, facts: &Facts<'_>) -> Option<String> {
+        let is_for_it = facts.request.method != Method::POST;
+        self.challenges.iter().filter(|_| is_for_it).find_map(|challenge| challenge.lacking(facts))
     }
 }
