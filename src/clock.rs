@@ -3,6 +3,8 @@
 //! The wall clock decides only what is stored: due times, signature windows, retention. Waiting goes by
 //! the monotonic clock, so a step of the wall clock stretches no sleep.
 
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,17 +55,58 @@ impl Timestamp {
 
     /// RFC 3339 in UTC with milliseconds, the form of every time in the API.
     pub fn to_rfc3339(self) -> String {
-        match jiff::Timestamp::from_millisecond(self.0) {
-            Ok(t) => format!("{t:.3}"),
+        match EPOCH.checked_add(SignedDuration::from_millis(self.0)) {
+            Ok(t) => format!("{t:.3}Z"),
             Err(_) => self.0.to_string(),
         }
     }
 
-    /// Reads RFC 3339 with any offset; fractions beyond a millisecond are dropped.
+    /// Reads RFC 3339 with any offset, and nothing else that a library may take for a time: what is signed in front of or
+    /// behind a time must not become a part of it. Fractions beyond a millisecond are dropped.
     pub fn parse_rfc3339(text: &str) -> Option<Self> {
-        let read = || text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond);
-        plain_utc(text.as_bytes()).or_else(read).map(Timestamp)
+        plain_utc(text.as_bytes()).or_else(|| date_time(text.as_bytes())).map(Timestamp)
     }
+}
+
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
+fn number(digits: &[u8]) -> Option<i64> {
+    let digit = |number: i64, byte: &u8| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0'));
+    digits.iter().try_fold(0, digit)
+}
+
+/// The milliseconds of a `date-time` (RFC 3339, section 5.6), by the library's calendar. The leap second is the one before.
+fn date_time(text: &[u8]) -> Option<i64> {
+    let (local, offset) = match text {
+        [local @ .., b'Z' | b'z'] => (local, 0),
+        [local @ .., sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => {
+            let (hours, minutes) = (number(&[*h1, *h2])?, number(&[*m1, *m2])?);
+            let minutes = (hours < 24 && minutes < 60).then_some(hours * 60 + minutes)?;
+            (local, if *sign == b'-' { -minutes } else { minutes })
+        }
+        _ => return None,
+    };
+    let (local, fraction) = match local.iter().position(|b| *b == b'.') {
+        None => (local, &[][..]),
+        Some(at) => (&local[..at], Some(&local[at + 1..]).filter(|digits| !digits.is_empty())?),
+    };
+    let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T' | b't', h1, h2, b':', n1, n2, b':', s1, s2] = local else {
+        return None;
+    };
+    let two = |high, low| i8::try_from(number(&[high, low])?).ok();
+    let year = i16::try_from(number(&[y1, y2, y3, y4])?).ok()?;
+    let (hour, minute) = (two(h1, h2)?, two(n1, n2)?);
+    let second = two(s1, s2).filter(|second| *second <= 60)?.min(59);
+    let date_time = DateTime::new(year, two(m1, m2)?, two(d1, d2)?, hour, minute, second, 0).ok()?;
+    let seconds = date_time.duration_since(EPOCH).as_secs() - offset * 60;
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digit = |at: usize| fraction.get(at).map_or(0, |b| i64::from(b - b'0'));
+    let millis = seconds * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2);
+    // An offset may lead out of the years that have four digits.
+    let utc = EPOCH.checked_add(SignedDuration::from_millis(millis)).ok()?;
+    (0..=9999).contains(&utc.year()).then_some(millis)
 }
 
 /// The milliseconds of `2026-01-31T08:00:00Z`, with a fraction or without: how nearly everybody writes a time, read
@@ -72,10 +115,6 @@ fn plain_utc(text: &[u8]) -> Option<i64> {
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', n1, n2, b':', s1, s2, rest @ .., b'Z'] = text
     else {
         return None;
-    };
-    let number = |digits: &[u8]| {
-        let digit = |number: i64, byte: &u8| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0'));
-        digits.iter().try_fold(0, digit)
     };
     let year = number(&[*y1, *y2, *y3, *y4])?;
     let (month, day) = (number(&[*m1, *m2])?, number(&[*d1, *d2])?);
@@ -248,7 +287,10 @@ mod tests {
 
     #[test]
     fn the_plain_form_is_read_as_the_library_reads_it() {
-        let library = |text: &str| text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond);
+        let millis = |at: jiff::Timestamp| i64::try_from(at.as_nanosecond().div_euclid(1_000_000)).unwrap();
+        let library = |text: &str| text.parse::<jiff::Timestamp>().ok().map(millis);
+        // The library's last day is the one before.
+        let last = |text: &str| text.starts_with("9999-12-3");
         let mut plain = 0;
         for year in [0, 4, 1600, 1899, 1900, 1969, 1970, 1972, 2000, 2023, 2024, 2026, 2100, 2400, 9999] {
             for month in 0..=13 {
@@ -258,7 +300,10 @@ mod tests {
                     {
                         let text = format!("{year:04}-{month:02}-{day:02}{rest}");
                         let expected = library(&text);
-                        assert_eq!(Timestamp::parse_rfc3339(&text).map(|t| t.0), expected, "{text}");
+                        if !last(&text) {
+                            assert_eq!(Timestamp::parse_rfc3339(&text).map(|t| t.0), expected, "{text}");
+                            assert_eq!(date_time(text.as_bytes()), expected, "{text}");
+                        }
                         plain += usize::from(plain_utc(text.as_bytes()).is_some() && n == 0);
                     }
                 }
@@ -266,26 +311,70 @@ mod tests {
         }
         assert_eq!(plain, 9 * 12 * 28);
         for text in [
+            "2026-01-31T08:00:60Z",
+            "1969-12-31T23:59:59.999Z",
+            "2026-01-20t08:00:00z",
+            "2026-01-20T08:00:00+01:00",
+            "2026-01-20T08:00:00.5+01:00",
+            "2026-01-20T08:00:00.987654321-23:59",
+            "0000-01-01T00:00:00Z",
+            "2024-02-29T08:00:00-00:00",
+        ] {
+            assert!(library(text).is_some(), "{text}");
+            assert_eq!(Timestamp::parse_rfc3339(text).map(|t| t.0), library(text), "{text}");
+        }
+    }
+
+    /// What the library reads besides, and what nobody should.
+    #[test]
+    fn a_time_is_rfc3339_and_nothing_more() {
+        for text in [
             "2026-01-31 08:00:00Z",
+            "2026-01-31_08:00:00Z",
             "2026-01-31T08:00:00",
             "2026-01-31T08:00Z",
+            "2026-01-31T08Z",
+            "20260131T080000Z",
+            "2026-01-31T080000Z",
+            "20260131T08:00:00Z",
+            "2026-01-31",
             "2026-01-31T08:00:00.Z",
             "2026-01-31T08:00:00,5Z",
-            "2026-01-31T08:00:00.1234567890Z",
+            "2026-01-31T08:00:00.5.5Z",
+            "2026-01-31T08:00:00.+5Z",
             "2026-01-31T24:00:00Z",
             "2026-01-31T08:60:00Z",
-            "2026-01-31T08:00:60Z",
+            "2026-01-31T08:00:61Z",
+            "2026-02-29T08:00:00Z",
             "2026-01-3\u{661}T08:00:00Z",
             "20\u{662}-01-31T08:00:00Z",
             "+002026-01-31T08:00:00Z",
-            "2026-01-20T08:00:00z",
-            "2026-01-20T08:00:00+01:00",
-            "2026-01-20T08:00:00.5+01:00",
+            "-000001-01-31T08:00:00Z",
+            "2026-01-31T08:00:00+0530",
+            "2026-01-31T08:00:00+01",
+            "2026-01-31T08:00:00+24:00",
+            "2026-01-31T08:00:00+01:60",
+            "2026-01-31T08:00:00+01:00:00",
+            "2026-01-31T08:00:00\u{2212}01:00",
+            "2026-01-31T08:00:00Z[urgent]",
+            "2026-01-31T08:00:00Z[u-ca=iso8601]",
+            "2026-01-31T08:00:00+01:00[Europe/Berlin]",
+            " 2026-01-31T08:00:00Z",
+            "2026-01-31T08:00:00Z ",
+            "2026-01-31T08:00:00ZZ",
+            "0000-01-01T00:00:00+00:01",
+            "9999-12-31T23:59:59-00:01",
             "Z",
             "",
         ] {
-            assert_eq!(Timestamp::parse_rfc3339(text).map(|t| t.0), library(text), "{text}");
+            assert_eq!(Timestamp::parse_rfc3339(text), None, "{text}");
         }
+        for text in ["9999-12-31T23:59:59.999Z", "9999-12-30T22:00:00.000Z", "0000-01-01T00:00:00.000Z"] {
+            assert_eq!(Timestamp::parse_rfc3339(text).unwrap().to_rfc3339(), text);
+        }
+        let long = format!("2026-01-31T08:00:00.{}Z", "9".repeat(40));
+        assert_eq!(Timestamp::parse_rfc3339(&long).unwrap().to_rfc3339(), "2026-01-31T08:00:00.999Z");
+        assert_eq!(Timestamp::MAX.to_rfc3339(), i64::MAX.to_string());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use super::Failure;
 use super::request::{Recorded, Target};
+use crate::verify::cases::add_header;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
@@ -207,8 +208,7 @@ impl Command {
 
     fn insert(&mut self, name: HeaderName, value: &str) -> Result<(), Fault> {
         let value = HeaderValue::from_str(value).map_err(|_| format!("the value of `{name}` cannot be sent"))?;
-        self.headers.append(name, value);
-        Ok(())
+        Ok(add_header(&mut self.headers, name, value)?)
     }
 
     fn header(&mut self, text: &str) -> Result<(), Fault> {

@@ -115,11 +115,15 @@ fn settings(scheme: &str, given: &[(String, String)]) -> Result<BTreeMap<String,
     }
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
     for (name, value) in given {
-        let is_list = known.iter().any(|param| param.name == name && param.kind == ParamKind::List);
+        let is = |kind| known.iter().any(|param| param.name == name && param.kind == kind);
+        let is_list = is(ParamKind::List);
         match all.get_mut(name) {
             Some(Value::Array(items)) => items.extend(list(value)),
             None if is_list => drop(all.insert(name.clone(), Value::Array(list(value).collect()))),
-            None => drop(all.insert(name.clone(), Value::from(value.as_str()))),
+            None => {
+                let switch = value.parse::<bool>().ok().filter(|_| is(ParamKind::Switch));
+                all.insert(name.clone(), switch.map_or_else(|| value.as_str().into(), Value::from));
+            }
             Some(_) => {
                 let remedy = "give it once: only a list may be told in several parts";
                 return Err(Failure::usage(format!("--param {name} is there twice"), remedy));

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::curl::{self, Fault, ReadFile};
 use super::output::plain;
-use crate::verify::cases::{CaseRequest, HeaderValues};
+use crate::verify::cases::{CaseRequest, HeaderValues, add_header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -187,7 +187,7 @@ fn parse_raw(bytes: &[u8]) -> Result<Recorded, String> {
     for number in 2.. {
         let Some(line) = next() else { break };
         let (name, value) = header_line(line).ok_or_else(|| format!("line {number} is not a header"))?;
-        headers.append(name, value);
+        add_header(&mut headers, name, value)?;
     }
     let body = body(rest, &headers)?;
     let target = match target.authority() {
@@ -275,6 +275,11 @@ mod tests {
         }
     }
 
+    /// More headers than the map itself can hold.
+    fn many(before: &str, header: impl Fn(usize) -> String, after: &str) -> String {
+        before.to_owned() + &(0..30_000).map(header).collect::<String>() + after
+    }
+
     #[test]
     fn what_is_no_request_is_told_why() {
         for (text, why) in [
@@ -303,6 +308,13 @@ mod tests {
             (r#"{"method":"P ST","url":"u","headers":{},"body_base64":""}"#, "the method is not one"),
             (r#"{"method":"POST","url":"u","headers":{},"body_base64":"?"}"#, "`body_base64` is not base64"),
             (r#"{"method":"POST","url":"u","headers":{"a b":"c"},"body_base64":""}"#, "`a b` is not a header's name"),
+            (&many("POST / HTTP/1.1\n", |n| format!("a{n}: b\n"), "\n"), "more than 1000 headers"),
+            (&many("POST / HTTP/1.1\n", |_| "a: b\n".to_owned(), "\n"), "more than 1000 headers"),
+            (&many("curl h.example/p", |n| format!(" -H a{n}:b"), ""), "more than 1000 headers"),
+            (
+                &many("{\"body\":\"\",\"headers\":{", |n| format!("\"a{n}\":\"b\","), "\"a\":\"b\"}}"),
+                "more than 1000 headers",
+            ),
         ] {
             let told = raw(text).unwrap_err();
             assert!(told.contains(why) && told.contains("help: write"), "{text:?}: {told}");

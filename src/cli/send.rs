@@ -6,6 +6,7 @@ use super::keys::Ready;
 use super::output::plain;
 use super::sign::{Signature, Signed, Signing, destination};
 use super::{Context, Exit, Failure, Format};
+use crate::verify::cases::{HEADERS_MAX, add_header};
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -144,7 +145,8 @@ fn headers(
         headers.remove(name);
     }
     for (name, value) in own {
-        headers.append(name.clone(), value.clone());
+        let told = |_| Failure::usage(format!("more than {HEADERS_MAX} headers"), "leave some out");
+        add_header(&mut headers, name.clone(), value.clone()).map_err(told)?;
     }
     Ok(headers)
 }

@@ -338,7 +338,7 @@ fn source() -> Vec<Key> {
             source_key!("params"),
             "table",
             "{}",
-            "texts, and lists of at most 64 texts",
+            "texts, lists of at most 64 texts, and `true`",
             "What some schemes want to know besides, such as PayPal's `webhook_id`: see \
              [Verification](verification.md).",
         ),

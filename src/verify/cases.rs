@@ -1,6 +1,6 @@
 //! Cases with an expected verdict, and running them: for our own tests and for `hookgate verify --cases`.
 
-use super::builtin::ParamKind;
+use super::builtin::{Param, ParamKind};
 use super::compile::TOLERANCE_SECONDS_MAX;
 use super::refusal::RefusalCode;
 use super::schemes;
@@ -59,12 +59,25 @@ impl CaseRequest {
             };
             for value in values {
                 let value = HeaderValue::from_bytes(value.as_bytes());
-                headers.append(header.clone(), value.map_err(|_| format!("the value of `{name}` cannot be sent"))?);
+                let value = value.map_err(|_| format!("the value of `{name}` cannot be sent"))?;
+                add_header(&mut headers, header.clone(), value)?;
             }
         }
         let body = STANDARD.decode(&self.body_base64).map_err(|_| "`body_base64` is not base64".to_owned())?;
         Ok((method, headers, body.into()))
     }
+}
+
+/// More headers than this no request has that a gateway would take.
+pub const HEADERS_MAX: usize = 1_000;
+
+/// Adds a header to those of a request that is written down somewhere.
+pub fn add_header(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<(), String> {
+    let told = || format!("it has more than {HEADERS_MAX} headers: leave out what the signature does not need");
+    if headers.len() == HEADERS_MAX {
+        return Err(told());
+    }
+    headers.try_append(name, value).map(|_| ()).map_err(|_| told())
 }
 
 /// A header's value, or the values of one that is sent several times.
@@ -187,10 +200,15 @@ fn verdict(case: &Case) -> Result<CaseVerdict, String> {
     })
 }
 
-/// The case's parameters. A list that it does not name is empty.
+/// The case's parameters. Of those that it does not name, a list is empty, and what lets older forms in is on: a case is a
+/// request of any form that the scheme has.
 fn params_of(scheme: &SchemeSpec, params: &Params) -> BTreeMap<String, serde_json::Value> {
-    let lists = schemes::params(scheme).filter(|param| param.kind == ParamKind::List);
-    let mut all: BTreeMap<_, _> = lists.map(|param| (param.name.to_owned(), serde_json::json!([]))).collect();
+    let usual = |param: Param| match param.kind {
+        ParamKind::List => Some((param.name.to_owned(), serde_json::json!([]))),
+        ParamKind::Switch => Some((param.name.to_owned(), param.value())),
+        ParamKind::Text | ParamKind::OptionalText | ParamKind::UsualText => None,
+    };
+    let mut all: BTreeMap<_, _> = schemes::params(scheme).filter_map(usual).collect();
     all.extend(params.own.clone());
     all
 }

@@ -186,9 +186,8 @@ impl Challenge {
                 }
                 None => out.extend_from_slice(text.as_bytes()),
                 Some(function) => {
-                    // Without a signature this is done for anybody, but for nothing that could be an event.
-                    let code = (self.signed || is_token(&[text.as_bytes()][..]))
-                        .then(|| key?.code(&[text.as_bytes()][..]))??;
+                    // Of nothing that could be an event. A signature does not change that: it need not cover this place.
+                    let code = is_token(&[text.as_bytes()][..]).then(|| key?.code(&[text.as_bytes()][..]))??;
                     out.extend_from_slice(coded(function, &code)?.as_bytes());
                 }
             }

@@ -33,7 +33,8 @@ pub(super) struct Alternative {
     pub(super) id_is_word: bool,
     pub(super) event_type: Vec<Locator>,
     pub(super) challenges: Vec<Challenge>,
-    /// A challenge makes the secret's code of a token for anybody who asks.
+    /// A challenge of the scheme makes the code of a token by this algorithm. Which alternative it belongs to, what it
+    /// checks and whether it is signed does not count: its token is the caller's to choose.
     pub(super) signs_tokens: bool,
     pub(super) covers_body: bool,
     /// Whether the signature covers every place that the dedup key may come from.
@@ -323,7 +324,7 @@ impl Alternative {
             return Err(Refusal::new(RefusalCode::SignatureMismatch, CheckStep::Match, detail));
         };
         if for_anybody {
-            let detail = "the scheme's handshake makes such a signature for anybody who asks";
+            let detail = "the scheme's handshake makes such a signature for who asks";
             return Err(Refusal::malformed(CheckStep::Match, detail));
         }
         if self.id_is_word

@@ -287,6 +287,12 @@ impl Compiler {
                 None => groups.push(Group { when: own.headers.clone(), alternatives: vec![alternative] }),
             }
         }
+        let every = || groups.iter().flat_map(|group| &group.alternatives);
+        let makes_code = |alternative: &&Alternative| alternative.challenges.iter().any(Challenge::makes_code);
+        let codes: Vec<Algorithm> = every().filter(makes_code).map(|alternative| alternative.algorithm).collect();
+        for alternative in groups.iter_mut().flat_map(|group| &mut group.alternatives) {
+            alternative.signs_tokens = codes.contains(&alternative.algorithm);
+        }
         // One that is for every request would hide those behind it.
         groups.sort_by_key(|group| group.when.is_empty());
         self.prefix.clear();

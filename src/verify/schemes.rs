@@ -77,7 +77,7 @@ pub fn settings(name: &str) -> Vec<Param> {
 
 /// The settings that a source of the scheme mostly has.
 pub(super) fn usual(scheme: &SchemeSpec) -> impl Iterator<Item = Param> + use<> {
-    params(scheme).filter(|param| param.kind != ParamKind::OptionalText)
+    params(scheme).filter(|param| !matches!(param.kind, ParamKind::OptionalText | ParamKind::Switch))
 }
 
 /// Whether a source of the scheme may do without secrets: the provider publishes its keys.

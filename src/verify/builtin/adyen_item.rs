@@ -91,6 +91,9 @@ fn text(raw: Option<&RawValue>) -> Result<String, Refusal> {
     }
 }
 
+/// Where merchantReference stands among the signed fields.
+const OWN_REFERENCE: usize = 3;
+
 impl Fields<'_> {
     /// The eight fields, without any escaping.
     fn signed(&self) -> Result<String, Refusal> {
@@ -105,7 +108,13 @@ impl Fields<'_> {
             self.event_code,
             self.success,
         ];
-        Ok(fields.into_iter().map(text).collect::<Result<Vec<_>, _>>()?.join(":"))
+        let fields = fields.into_iter().map(text).collect::<Result<Vec<_>, _>>()?;
+        // The merchant's own reference may hold the mark that stands between the fields. With one in another, too,
+        // nobody could say where each begins.
+        if fields.iter().enumerate().any(|(at, field)| at != OWN_REFERENCE && field.contains(':')) {
+            return Err(malformed("a signed field other than merchantReference holds a `:`"));
+        }
+        Ok(fields.join(":"))
     }
 }
 
@@ -149,7 +158,7 @@ impl Builtin for AdyenItem {
         Ok(Proof { id, ..Proof::new(Some(secret), &all) })
     }
 
-    /// The fields are joined without a mark that they cannot hold themselves.
+    /// Of each item some fields are signed, and not which item it is.
     fn covers(&self, _: &Locator) -> bool {
         false
     }

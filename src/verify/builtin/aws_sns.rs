@@ -132,6 +132,12 @@ impl Message<'_> {
     /// What is signed: name and value of each field, a line each.
     fn signed(&self, is_notification: bool) -> Result<String, Refusal> {
         let mut signed = String::new();
+        // A message may be of several lines. With another value that is, too, nobody could say where each begins.
+        let whole =
+            [&self.message_id, &self.subject, &self.subscribe_url, &self.timestamp, &self.token, &self.topic_arn];
+        if whole.into_iter().flatten().any(|value| value.contains('\n')) {
+            return Err(malformed("a signed field other than Message is of several lines"));
+        }
         let mut field = |name: &str, value: &str| {
             signed.push_str(name);
             signed.push('\n');
@@ -221,7 +227,7 @@ impl Builtin for AwsSns {
         Ok(Proof { skew_seconds: Some(skew), reply, ..Proof::new(secret, &[signed.as_bytes()]) })
     }
 
-    /// A value may hold line ends, and so the border to the next field.
+    /// The fields that are signed depend on the type.
     fn covers(&self, _: &Locator) -> bool {
         false
     }
@@ -237,7 +243,7 @@ impl Builtin for AwsSns {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_listed, no_topic};
+    use super::{Message, is_listed, no_topic};
 
     #[test]
     fn topics_have_an_arn() {
@@ -264,6 +270,25 @@ mod tests {
             &long,
         ] {
             assert!(no_topic(bad).unwrap().contains(": write arn:"), "{bad}");
+        }
+    }
+
+    /// Else the same signed text could be a message and a subject, or a longer message.
+    #[test]
+    fn only_the_message_has_lines() {
+        let signed = |name: &str, value: &str| {
+            let mut fields = serde_json::json!({
+                "Type": "Notification", "MessageId": "1", "TopicArn": "t", "Subject": "s", "Message": "m",
+                "Timestamp": "2026-01-01T00:00:00Z", "Token": "k", "SubscribeURL": "u",
+            });
+            fields[name] = value.into();
+            let text = fields.to_string();
+            let message: Message<'_> = serde_json::from_str(&text).unwrap();
+            [true, false].map(|is_notification| message.signed(is_notification).is_ok())
+        };
+        assert_eq!(signed("Message", "a\nMessageId\nb"), [true, true]);
+        for name in ["MessageId", "TopicArn", "Subject", "Timestamp", "Token", "SubscribeURL"] {
+            assert_eq!(signed(name, "a\nTimestamp\nb"), [false, false], "{name}");
         }
     }
 

@@ -76,6 +76,11 @@ impl Builtin for Braintree {
         let form = pairs(facts.request.body)?;
         let signature = field(&form, SIGNATURE)?;
         let payload = field(&form, PAYLOAD)?;
+        if form.len() > 2 {
+            return Err(
+                malformed(format!("the form has more than {SIGNATURE} and {PAYLOAD}, and that is not signed")).into()
+            );
+        }
         if !payload.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'\n')) {
             return Err(malformed(format!("form field {PAYLOAD} is not base64")).into());
         }

@@ -75,6 +75,10 @@ impl Builtin for DropboxSign {
         let hash = field(event.event_hash, "event_hash")?;
         let time = field(event.event_time, "event_time")?;
         let event_type = field(event.event_type, "event_type")?;
+        // Nothing stands between the two where they are signed.
+        if event_type.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(malformed("event_type begins with a digit, which may be one of event_time").into());
+        }
         let at = Told::Seconds.read(&time, "event_time")?;
         let skew = self.window.holds(request.received_at, (at, Told::Seconds), "event_time")?;
         let refused = |refusal| Refusal { skew_seconds: Some(skew), ..refusal };

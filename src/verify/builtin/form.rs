@@ -36,6 +36,22 @@ pub(super) fn is_form(request: Request<'_>) -> bool {
     media_type(request) == "application/x-www-form-urlencoded"
 }
 
+/// The form that the body is. Refused is what the signature would not cover: a body of another kind, and parameters with
+/// neither name nor value.
+pub(super) fn form(request: Request<'_>) -> Result<Vec<Pair<'_>>, Refusal> {
+    let body = &request.body[..];
+    if body.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !is_form(request) {
+        return Err(malformed("the body is no form, and the signature covers nothing else"));
+    }
+    if body.split(|b| *b == b'&').any(|pair| pair.is_empty() || pair == b"=") {
+        return Err(malformed("the form has a parameter with neither name nor value"));
+    }
+    pairs(body)
+}
+
 /// The one value of a parameter. `None`: absent, or there twice.
 pub(super) fn single<'p>(pairs: &'p [Pair<'_>], name: &str) -> Option<&'p [u8]> {
     let mut values = pairs.iter().filter(|(key, _)| key.as_ref() == name.as_bytes());

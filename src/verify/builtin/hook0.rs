@@ -1,24 +1,26 @@
-//! HMAC-SHA256 over the time and the body, or over the headers that the signature lists as well. Where the second kind
-//! is there, it alone decides.
+//! HMAC-SHA256 over the time, the headers that the signature lists, and the body (`v1`), or over time and body alone
+//! (`v0`). Where the first kind is there, it alone decides; the second is let in only where the source says so.
 
 use super::read::{header, malformed, undecodable};
 use super::time::{Told, Window};
-use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
-use crate::verify::check::SIGNATURES_MAX;
+use super::{About, BodyCover, Builtin, Entry, Macs, Param, ParamKind, Proof, TEXT_KEY, no_switch};
+use crate::verify::check::{SIGNATURES_MAX, is_word};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Candidate, Encoding, KeyForm};
 use crate::verify::keys::{KeyAtHand, Stop};
 use crate::verify::locator::{Facts, Locator, Place};
-use crate::verify::refusal::{CheckStep, Refusal};
+use crate::verify::refusal::{CheckStep, Refusal, RefusalCode};
 use crate::verify::sign::{SignError, SignRequest};
 use http::HeaderName;
 
 const SIGNATURE: &str = "x-hook0-signature";
 const ID: &str = "x-event-id";
+/// Three words with a `.` between.
+const TYPE: &str = "x-event-type";
 const LISTED_MAX: usize = 64;
 
 pub(super) const ENTRY: Entry = Entry {
-    params: &[],
+    params: &[Param { name: "allow_v0", kind: ParamKind::Switch, example: "true", wrong: no_switch }],
     publishes_keys: false,
     headers: &[SIGNATURE],
     build,
@@ -26,9 +28,9 @@ pub(super) const ENTRY: Entry = Entry {
         algorithm: "hmac-sha256",
         key: TEXT_KEY,
         signature: &["header:X-Hook0-Signature"],
-        form: "hex, as `v0=…` or `v1=…`, one or more between `,`: where there is a v1, it alone counts",
-        signed: "time and body, with `.` between; for v1 the headers that `h=…` lists and their values \
-                 stand before the body",
+        form: "hex, as `v1=…`, one or more between `,`; with `allow_v0` also as `v0=…`, where there is no v1",
+        signed: "time, the headers that `h=…` lists, their values, and body, with `.` between; for v0 time \
+                 and body alone",
         time: Some("sig:t in s"),
         ..About::BARE
     },
@@ -37,11 +39,19 @@ pub(super) const ENTRY: Entry = Entry {
 struct Hook0 {
     macs: Macs,
     window: Window,
+    allows_v0: bool,
 }
 
 fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
     let macs = make.macs(Algorithm::HmacSha256, Encoding::Hex, KeyForm::Text)?;
-    Some(Box::new(Hook0 { macs, window: Window(make.tolerance_millis()) }))
+    let allows_v0 = make.is_on("allow_v0");
+    if allows_v0 {
+        make.warn(
+            "params.allow_v0: v0 signs no headers, so who has seen a request may send it with another event id and \
+             type: remove it once the sender signs v1",
+        );
+    }
+    Some(Box::new(Hook0 { macs, window: Window(make.tolerance_millis()), allows_v0 }))
 }
 
 /// The signature's header, taken apart.
@@ -84,15 +94,13 @@ impl Builtin for Hook0 {
         let time = items.time.ok_or_else(|| malformed("the signature header has no signature item t"))?;
         let mut head = format!("{time}.").into_bytes();
         let signatures = if items.over_headers.is_empty() {
+            self.older(&items, request.body)?;
             items.over_body
         } else {
             let names = items.headers.ok_or_else(|| malformed("the signature header has no signature item h"))?;
             head.extend_from_slice(&[names.as_bytes(), b".", &values(facts, names)?, b"."].concat());
             items.over_headers
         };
-        if signatures.is_empty() {
-            return Err(malformed("no signature of an accepted version (v0, v1)").into());
-        }
         let at = Told::Seconds.read(time, "signature item t")?;
         let skew = self.window.holds(request.received_at, (at, Told::Seconds), "signature item t")?;
         let refused = |refusal| Refusal { skew_seconds: Some(skew), ..refusal };
@@ -117,13 +125,42 @@ impl Builtin for Hook0 {
 
     fn sign(&self, request: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError> {
         let (time, id) = (request.timestamp.as_seconds(), request.id);
+        if !is_word(id.as_bytes()) {
+            return Err(SignError::BadId(id.to_owned()));
+        }
         let signature = self.macs.sign(&[format!("{time}.{ID}.{id}.").as_bytes(), request.body])?;
         let text = format!("t={time},h={ID},v1={signature}");
         Ok(vec![(SIGNATURE.to_owned(), text), (ID.to_owned(), id.to_owned())])
     }
 }
 
-/// The values of the listed headers, in their order.
+impl Hook0 {
+    /// Whether a request without v1 may be let in by its v0.
+    fn older(&self, items: &Items<'_>, body: &[u8]) -> Result<(), Refusal> {
+        match (items.over_body.is_empty(), self.allows_v0) {
+            (true, true) => Err(malformed("no signature of an accepted version (v1, v0)")),
+            (true, false) => Err(malformed("no signature of an accepted version (v1)")),
+            (false, false) => {
+                let detail = "the signature is of v0, which covers no header, and the source takes v1 alone";
+                Err(Refusal::new(RefusalCode::InsufficientCoverage, CheckStep::Structure, detail))
+            }
+            (false, true) if opens_like_v1(body) => {
+                let detail = "the body begins as what v1 signs does, and the signature is of v0: it may have been v1's";
+                Err(malformed(detail))
+            }
+            (false, true) => Ok(()),
+        }
+    }
+}
+
+/// Whether names of headers stand in front of a `.`, as they do in what v1 signs.
+fn opens_like_v1(body: &[u8]) -> bool {
+    let names = memchr::memchr(b'.', body).map(|end| &body[..end]);
+    names.is_some_and(|names| names.split(|b| *b == b' ').all(|name| HeaderName::from_bytes(name).is_ok()))
+}
+
+/// The values of the listed headers, in their order. A `.` stands between them, and none in them: else what is signed
+/// would not say where each ends and the body begins.
 fn values(facts: &Facts<'_>, names: &str) -> Result<Vec<u8>, Refusal> {
     let mut values = Vec::new();
     for (count, name) in names.split(' ').enumerate() {
@@ -132,11 +169,21 @@ fn values(facts: &Facts<'_>, names: &str) -> Result<Vec<u8>, Refusal> {
         }
         let parsed: HeaderName = name.parse().map_err(|_| malformed("the signature lists what is no header's name"))?;
         let told = parsed.as_str().to_owned();
+        if told.contains('.') {
+            return Err(malformed("the signature lists a header with a `.` in its name, which also ends the list"));
+        }
         if count > 0 {
             values.push(b'.');
         }
         match facts.header(&parsed) {
-            Place::Value(value) => values.extend_from_slice(&value),
+            Place::Value(value) => {
+                let dots = value.iter().filter(|b| **b == b'.').count();
+                if dots != if told == TYPE { 2 } else { 0 } {
+                    let rule = "other `.` than what is signed can tell from those between values";
+                    return Err(malformed(format!("header {told}, which is signed, holds {rule}")));
+                }
+                values.extend_from_slice(&value);
+            }
             Place::Absent | Place::Unreadable => {
                 return Err(Refusal::missing(format!("header {told}, which is signed, is absent or empty")));
             }

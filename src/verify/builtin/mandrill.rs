@@ -1,7 +1,7 @@
 //! HMAC-SHA1 over the URL and the form, sorted by name. The ping at a webhook's creation is signed with a key that
 //! everybody knows, so it is answered and nothing more.
 
-use super::form::{Pair, is_form, pairs, single};
+use super::form::{Pair, form, pairs, single};
 use super::read::{header, told};
 use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::compile::Make;
@@ -14,6 +14,7 @@ use crate::verify::source::ChallengeAnswer;
 use http::Method;
 
 const SIGNATURE: &str = "x-mandrill-signature";
+const EVENTS: &str = "mandrill_events";
 const PING_KEY: &[u8] = b"test-webhook";
 
 pub(super) const ENTRY: Entry = Entry {
@@ -48,7 +49,12 @@ impl Mandrill {
     fn made(macs: &Macs, facts: &Facts<'_>) -> Result<(usize, Vec<u8>), Refusal> {
         let request = facts.request;
         let text = header(request, SIGNATURE)?;
-        let signed = if is_form(request) { joined(&pairs(request.body)?) } else { Vec::new() };
+        let form = form(request)?;
+        // It stands in every request, and behind the URL: without it, it may have been moved there.
+        if single(&form, EVENTS).is_none() {
+            return Err(Refusal::missing(format!("form field {EVENTS} is absent, or there more than once")));
+        }
+        let signed = joined(&form);
         let candidate = macs.decode(text)?;
         let secret = macs.prove(&[request.url.as_bytes(), &signed], &[candidate])?;
         Ok((secret, signed))
@@ -90,7 +96,7 @@ impl Builtin for Mandrill {
             return Some(told(""));
         }
         let form = pairs(request.body).ok()?;
-        let empty = form.len() == 1 && single(&form, "mandrill_events") == Some(b"[]");
+        let empty = form.len() == 1 && single(&form, EVENTS) == Some(b"[]");
         (empty && Self::made(&self.ping, facts).is_ok()).then(|| told(""))
     }
 }

@@ -136,6 +136,11 @@ fn no_name(text: &str) -> Option<String> {
     (!is_word(text.as_bytes())).then(|| told.to_owned())
 }
 
+fn no_switch(text: &str) -> Option<String> {
+    let told = "is neither on nor off: write true, or leave it out";
+    (!["true", "false"].contains(&text)).then(|| told.to_owned())
+}
+
 impl Param {
     /// Whether no source can do without it.
     pub fn is_needed(&self) -> bool {
@@ -150,6 +155,7 @@ impl Param {
     pub(in crate::verify) fn value(&self) -> Value {
         match self.kind {
             ParamKind::List => self.example.split(',').collect(),
+            ParamKind::Switch => true.into(),
             ParamKind::Text | ParamKind::OptionalText | ParamKind::UsualText => self.example.into(),
         }
     }
@@ -163,6 +169,8 @@ pub enum ParamKind {
     UsualText,
     /// Has to be written, also when it is empty.
     List,
+    /// `true` lets more in than is wise; left out, it is off.
+    Switch,
 }
 
 /// The code of one scheme, with a source's secrets and settings.

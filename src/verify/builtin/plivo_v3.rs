@@ -1,9 +1,9 @@
 //! HMAC-SHA256 over the URL with its query sorted, the form sorted behind it, and a nonce. Any of several signatures.
 
-use super::form::{Pair, is_form, pairs};
+use super::form::{Pair, form, pairs};
 use super::read::{header, malformed, undecodable};
 use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
-use crate::verify::check::SIGNATURES_MAX;
+use crate::verify::check::{SIGNATURES_MAX, is_word};
 use crate::verify::compile::Make;
 use crate::verify::key::{Algorithm, Candidate, Encoding, KeyForm};
 use crate::verify::keys::{KeyAtHand, Stop};
@@ -44,7 +44,16 @@ impl Builtin for PlivoV3 {
         let request = facts.request;
         let text = header(request, SIGNATURE)?;
         let nonce = header(request, NONCE)?;
-        let form = if *request.method != Method::GET && is_form(request) { pairs(request.body)? } else { Vec::new() };
+        // It stands at the end, behind a `.`: with one of its own it could take what is signed in front of it.
+        if !is_word(nonce.as_bytes()) {
+            return Err(
+                malformed(format!("header {NONCE} holds other characters than letters, digits, `-` and `_`")).into()
+            );
+        }
+        let form = form(request)?;
+        if *request.method == Method::GET && !form.is_empty() {
+            return Err(malformed("it is a GET with a body, and the signature does not cover that").into());
+        }
         let place = place(request.url, &form)?;
         let items: Vec<&str> = text.split(',').map(|item| item.trim_matches(' ')).filter(|i| !i.is_empty()).collect();
         if items.len() > SIGNATURES_MAX {
@@ -73,6 +82,9 @@ impl Builtin for PlivoV3 {
     }
 
     fn sign(&self, request: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError> {
+        if !is_word(request.id.as_bytes()) {
+            return Err(SignError::BadId(request.id.to_owned()));
+        }
         let unreadable = |_: Refusal| SignError::UnknownValue("the form".to_owned());
         let place = place(request.url, &pairs(request.body).map_err(unreadable)?).map_err(unreadable)?;
         let signature = self.macs.sign(&[&place, b".", request.id.as_bytes()])?;

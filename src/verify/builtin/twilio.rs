@@ -1,6 +1,6 @@
 //! HMAC-SHA1 over the URL and the form, sorted; a body that is no form is bound by its hash in the URL.
 
-use super::form::{Pair, is_form, pairs, single};
+use super::form::{Pair, form, is_form, pairs};
 use super::read::{differs, header, malformed, mismatch, sha256_hex};
 use super::{About, BodyCover, Builtin, Entry, Macs, Proof, TEXT_KEY};
 use crate::verify::compile::Make;
@@ -44,8 +44,8 @@ impl Builtin for Twilio {
     fn check(&self, facts: &Facts<'_>, _: KeyAtHand<'_>) -> Result<Proof, Stop> {
         let request = facts.request;
         let text = header(request, SIGNATURE)?;
-        let query = pairs(url_query(request.url).as_bytes())?;
-        let signed = signed_form(request, &query)?;
+        let hash = body_hash(request.url)?;
+        let signed = signed_form(request, hash)?;
         let candidate = [self.macs.decode(text)?];
         // The provider leaves out or adds the port as it likes. Both are tried, whichever matches.
         let [first, second] =
@@ -53,10 +53,7 @@ impl Builtin for Twilio {
         let (((Some(secret), url), _) | (_, (Some(secret), url))) = (first, second) else {
             return Err(mismatch().into());
         };
-        if !is_form(request)
-            && let Some(hash) = single(&query, BODY_HASH)
-            && hash != sha256_hex(request.body).as_bytes()
-        {
+        if hash.is_some_and(|hash| hash != sha256_hex(request.body)) {
             return Err(differs("the body").into());
         }
         Ok(Proof::new(Some(secret), &[url.as_bytes(), &signed]))
@@ -76,27 +73,41 @@ impl Builtin for Twilio {
     }
 
     fn sign(&self, request: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError> {
-        let hash = sha256_hex(request.body);
-        let form = match pairs(request.body) {
+        let form = match (body_hash(request.url), pairs(request.body)) {
             // What has this parameter is no form: that is how the provider says it.
-            _ if url_query(request.url).contains(&format!("{BODY_HASH}={hash}")) => Vec::new(),
-            Ok(form) => joined(&form),
-            Err(_) => return Err(SignError::UnknownValue("the form".to_owned())),
+            (Ok(Some(_)), _) => Vec::new(),
+            (Ok(None), Ok(form)) => joined(&form),
+            (Err(_), _) => return Err(SignError::UnknownValue(format!("query:{BODY_HASH}"))),
+            (_, Err(_)) => return Err(SignError::UnknownValue("the form".to_owned())),
         };
         let signature = self.macs.sign(&[request.url.as_bytes(), &form])?;
         Ok(vec![(SIGNATURE.to_owned(), signature)])
     }
 }
 
+/// The body's hash in the URL. The provider puts it at the end; anywhere else it may have come out of a form whose text
+/// was moved into the query.
+fn body_hash(url: &str) -> Result<Option<&str>, Refusal> {
+    let query = url_query(url);
+    let count = pairs(query.as_bytes())?.iter().filter(|(name, _)| name.as_ref() == BODY_HASH.as_bytes()).count();
+    if count == 0 {
+        return Ok(None);
+    }
+    let last = query.rsplit('&').next().and_then(|last| last.strip_prefix(BODY_HASH)?.strip_prefix('='));
+    let last = last.filter(|_| count == 1);
+    last.map(Some)
+        .ok_or_else(|| malformed(format!("`{BODY_HASH}` has to stand once in the URL, as its last parameter")))
+}
+
 /// What is signed behind the URL.
-fn signed_form(request: Request<'_>, query: &[Pair<'_>]) -> Result<Vec<u8>, Refusal> {
-    if is_form(request) {
-        return Ok(joined(&pairs(request.body)?));
+fn signed_form(request: Request<'_>, hash: Option<&str>) -> Result<Vec<u8>, Refusal> {
+    match (is_form(request), hash) {
+        (true, _) => Ok(joined(&form(request)?)),
+        (false, None) if !request.body.is_empty() => {
+            Err(malformed(format!("the body is no form, and the URL has no `{BODY_HASH}`")))
+        }
+        (false, _) => Ok(Vec::new()),
     }
-    if !request.body.is_empty() && single(query, BODY_HASH).is_none() {
-        return Err(malformed(format!("the body is no form, and the URL has no `{BODY_HASH}`")));
-    }
-    Ok(Vec::new())
 }
 
 /// Each distinct value behind its name, both sorted as bytes.

@@ -97,7 +97,8 @@ impl Compiler {
                 !text.trim().is_empty() && text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control)
             };
             match (param.kind, spec.params.get(param.name)) {
-                (ParamKind::OptionalText | ParamKind::UsualText, None) => {}
+                (ParamKind::OptionalText | ParamKind::UsualText | ParamKind::Switch, None)
+                | (ParamKind::Switch, Some(Value::Bool(_))) => {}
                 (ParamKind::Text | ParamKind::List, None) => {
                     self.problem(&field, format!("is missing: write e.g. {} = {}", param.name, param.written()));
                 }
@@ -117,6 +118,9 @@ impl Compiler {
                         let wrong = if all[..i].contains(item) { twice() } else { item.as_str().and_then(param.wrong) };
                         self.told(&format!("{field}[{i}]"), wrong);
                     }
+                }
+                (ParamKind::Switch, Some(_)) => {
+                    self.problem(&field, "is neither on nor off: write true without quotes, or leave it out");
                 }
                 (ParamKind::List, Some(_)) => {
                     let rule = format!("has to be a list of at most {LIST_MAX} texts");
@@ -171,6 +175,11 @@ impl Make<'_> {
     pub(in crate::verify) fn text(&self, name: &str) -> Option<String> {
         debug_assert!(self.entry.params.iter().any(|param| param.name == name));
         self.spec.params.get(name).and_then(Value::as_str).map(str::to_owned)
+    }
+
+    pub(in crate::verify) fn is_on(&self, name: &str) -> bool {
+        debug_assert!(self.entry.params.iter().any(|param| param.name == name));
+        self.spec.params.get(name).and_then(Value::as_bool).unwrap_or_default()
     }
 
     pub(in crate::verify) fn list(&self, name: &str) -> Vec<String> {

@@ -75,7 +75,7 @@ impl Compiler {
             id,
             id_is_word,
             event_type,
-            signs_tokens: challenges.iter().any(|one| !one.signed && one.check.is_none() && one.makes_code()),
+            signs_tokens: false,
             challenges,
             covers_key,
         })

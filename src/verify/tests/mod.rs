@@ -2,6 +2,7 @@
 
 mod admission;
 mod adoption;
+mod borders;
 mod catalogue;
 mod code;
 mod dedup;
