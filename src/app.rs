@@ -365,7 +365,8 @@ async fn uploaded_contents(settings: &Settings, ledger: &dyn Ledger) -> Result<C
     open().map_err(|error| Error::Contents { path: path.clone(), error })
 }
 
-fn plugin_limits(limits: &crate::config::PluginLimits) -> plugin::Limits {
+/// What the configuration grants, as the plugin host takes it.
+pub fn plugin_limits(limits: &crate::config::PluginLimits) -> plugin::Limits {
     plugin::Limits {
         component_bytes_max: bytes(limits.component_bytes_max),
         call_time_max: limits.call_time_max,

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use hookgate::config::{Env, Input, Outside, evaluate};
+use hookgate::verify::RefusalCode;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -186,6 +187,16 @@ fn the_routes_are_those_that_are_answered() {
     let code = routes_of_the_code();
     assert!(code.len() > 20, "{code:?}");
     assert_eq!(routes_of_the_page(), code);
+}
+
+#[test]
+fn every_word_of_a_refusal_is_told() {
+    for page in ["docs/verification.md", "docs/api.md"] {
+        let page = text(page);
+        for code in RefusalCode::ALL {
+            assert!(page.contains(&format!("\n| `{code}` |")), "{code}");
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::Error;
 use super::shipping::{Declared, Shipping, Ware};
 use crate::admin::{self, Admin, Shown};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::config::{EndpointSettings, Env, PluginSettings, SecretRef, Settings, SourceSecret, SourceSettings, Tenant};
 use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, PluginVersionId, RetryPolicy, Route};
 use crate::dispatch::{Advice, InUse, Live, Target, Targets};
@@ -15,8 +15,8 @@ use crate::ledger::{
 };
 use crate::plugin::Host;
 use crate::secret::Secret;
-use crate::verify::ExpiringSecret;
 use crate::verify::standard::{Signer, generate_secret};
+use crate::verify::{ExpiringSecret, describe};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -296,11 +296,19 @@ fn object(value: Value) -> Map<String, Value> {
 }
 
 fn source_fields(source: &SourceSettings) -> Map<String, Value> {
+    let told = describe::of_source(&source.spec);
+    let window = told.as_ref().and_then(|told| told.ways.iter().find_map(|way| way.window_seconds));
+    let mut ends: Vec<_> = source.secrets.iter().filter_map(|secret| secret.expires).collect();
+    ends.sort_unstable();
+    let ends: Vec<String> = ends.into_iter().map(Timestamp::to_rfc3339).collect();
     object(json!({
         "scheme": source.spec.scheme,
         "secret_count": source.secrets.len(),
+        "secrets_expire_at": (!ends.is_empty()).then_some(ends),
         "tolerance": source.spec.tolerance,
+        "window": window.map_or_else(|| "none".to_owned(), |seconds| format!("{seconds}s")),
         "dedup": source.spec.dedup,
+        "dedup_by": told.as_ref().map(|told| &told.dedup),
         "dedup_window": source.spec.dedup_window,
         "body_bytes_max": source.body_bytes_max,
         "rate": source.rate.as_ref().map(rate_fields),

@@ -1,5 +1,6 @@
 //! Which scheme, with which secrets: what `sign`, `send`, `verify` and `listen` share.
 
+use super::output::plain;
 use super::{Context, Exit, Failure};
 use crate::clock::{Clock as _, SystemClock, Timestamp};
 use crate::config::{SecretRef, SourceSecret};
@@ -41,13 +42,34 @@ impl Keys {
         self.secrets.is_empty() && self.source.is_none()
     }
 
+    /// The same for who signs: some schemes have a key that the provider alone knows, whatever else is given.
+    pub(super) fn ready_to_sign(&self, context: &mut Context<'_>) -> Result<Ready, Failure> {
+        let refuse = |scheme: &str| {
+            Err(Failure::usage(
+                format!("only the provider can sign for `{scheme}`: its private key is with it alone"),
+                "have the provider send a test event, or check a recorded request with `hookgate verify`; to try what \
+                 comes after verification, send to a source of another scheme",
+            ))
+        };
+        if let Some(scheme) = self.scheme.as_deref().filter(|scheme| schemes::only_verifies(scheme)) {
+            return refuse(scheme);
+        }
+        let ready = self.ready(None, context)?;
+        if schemes::only_verifies(ready.source.whole().scheme()) {
+            refuse(ready.source.whole().scheme())
+        } else {
+            Ok(ready)
+        }
+    }
+
     /// The source that the flags name. `tolerance` in seconds replaces the scheme's window.
     pub(super) fn ready(&self, tolerance: Option<u64>, context: &mut Context<'_>) -> Result<Ready, Failure> {
         let ready = match &self.source {
-            Some(source) => configured(source, tolerance, context)?,
+            Some(source) => of_the_file(source, tolerance, context)?,
             None => Ready { source: self.given(tolerance, context)?, public_url: None },
         };
-        for warning in ready.source.whole().warnings() {
+        // What is missing for a handshake alone is told where one is refused.
+        for warning in ready.source.whole().warnings().iter().filter(|warning| !warning.starts_with("secrets:")) {
             context.output.say(&format!("warning: {}", numbered(warning)));
         }
         Ok(ready)
@@ -60,6 +82,9 @@ impl Keys {
                 "a scheme of your own cannot be told by flags",
                 "describe it in the configuration file, and name it with --source TENANT/NAME",
             ));
+        }
+        if let Some((rule, remedy)) = schemes::unknown(scheme) {
+            return Err(Failure::usage(plain(&rule), remedy));
         }
         let params = settings(scheme, &self.params)?;
         let spec = SourceSpec { scheme: scheme.to_owned(), tolerance, params, ..SourceSpec::default() };
@@ -131,14 +156,22 @@ fn name(text: &str) -> Result<Name, Failure> {
     text.parse().map_err(|e| Failure::usage(format!("{e}, and `{text}` is not"), "write --source TENANT/NAME"))
 }
 
-fn configured(text: &str, tolerance: Option<u64>, context: &Context<'_>) -> Result<Ready, Failure> {
+/// A source as the configuration has it.
+pub(super) struct Configured {
+    tenant: Name,
+    name: Name,
+    pub(super) spec: SourceSpec,
+    secrets: Vec<SourceSecret>,
+    public_url: Option<String>,
+}
+
+pub(super) fn configured(text: &str, context: &Context<'_>) -> Result<Configured, Failure> {
     let Some((tenant, source)) = text.split_once('/') else {
         return Err(Failure::usage(format!("`{text}` names no source"), "write --source TENANT/NAME"));
     };
-    let (tenant, source) = (name(tenant)?, name(source)?);
-    // Only this source's secrets are needed here.
+    let (tenant, name) = (name(tenant)?, name(source)?);
     let settings = context.globals.settings(&context.env)?;
-    let Some(found) = settings.tenants.get(&tenant).and_then(|t| t.sources.get(&source)) else {
+    let Some(found) = settings.tenants.get(&tenant).and_then(|t| t.sources.get(&name)) else {
         let all =
             settings.tenants.iter().flat_map(|(t, tenant)| tenant.sources.keys().map(move |s| format!("{t}/{s}")));
         let all: Vec<String> = all.collect();
@@ -146,9 +179,16 @@ fn configured(text: &str, tolerance: Option<u64>, context: &Context<'_>) -> Resu
         return Err(Failure::new(Exit::NotFound, format!("the configuration has no source `{text}`"))
             .with_remedy(format!("there is {there}; another file is named with --config")));
     };
-    let spec = SourceSpec { tolerance: tolerance.or(found.spec.tolerance), ..found.spec.clone() };
-    let source = compiled(&spec, (tenant.as_str(), source.as_str()), (&found.secrets, numbered), context)?;
+    let (spec, secrets) = (found.spec.clone(), found.secrets.clone());
     let public_url = settings.server.public_url.map(|url| url.as_str().trim_end_matches('/').to_owned());
+    Ok(Configured { tenant, name, spec, secrets, public_url })
+}
+
+/// The same, ready. Only this source's secrets are needed here.
+fn of_the_file(text: &str, tolerance: Option<u64>, context: &Context<'_>) -> Result<Ready, Failure> {
+    let Configured { tenant, name, spec, secrets, public_url } = configured(text, context)?;
+    let spec = SourceSpec { tolerance: tolerance.or(spec.tolerance), ..spec };
+    let source = compiled(&spec, (tenant.as_str(), name.as_str()), (&secrets, numbered), context)?;
     Ok(Ready { source, public_url })
 }
 

@@ -16,7 +16,7 @@ mod exit;
 mod keys;
 pub mod listen;
 mod output;
-mod plugins;
+mod plugin;
 mod reference;
 pub mod request;
 pub mod send;
@@ -62,7 +62,7 @@ pub struct Globals {
     /// The configuration file [env: HOOKGATE_CONFIG] [default: hookgate.toml, if it is there]
     #[arg(short, long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where the admin API is [env: HOOKGATE_URL] [default: http://127.0.0.1:8081]
+    /// Where the admin API is [env: HOOKGATE_URL] [default: `server.admin` of the file, else http://127.0.0.1:8081]
     #[arg(long, global = true)]
     pub url: Option<String>,
     /// The bearer token [env: HOOKGATE_TOKEN] [default: the file `admin-token` beside the ledger]
@@ -74,7 +74,7 @@ pub struct Globals {
     /// One JSON document on standard output
     #[arg(long, global = true, conflicts_with = "quiet")]
     pub json: bool,
-    /// Ids alone, and no talk
+    /// Ids alone (names and codes of what has none), and no talk
     #[arg(short, long, global = true)]
     pub quiet: bool,
 }
@@ -138,9 +138,9 @@ enum Command {
     Event(event::Event),
     /// A receiver that prints what it gets, and verifies it
     Listen(listen::Listen),
-    /// Plugins: their versions, and which is in use
+    /// Plugins: begin one, build it, see what it does, and ship it to a gateway
     #[command(subcommand)]
-    Plugin(plugins::Plugin),
+    Plugin(plugin::Plugin),
     /// Sign a body and post it
     Send(send::Send),
     /// Run the gateway: ingress, dispatch and admin API in one process
@@ -205,7 +205,7 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Endpoint(verb) => block_on(endpoint::run(verb, context)),
         Command::Event(verb) => block_on(event::run(verb, context)),
         Command::Listen(args) => block_on(listen::run(&args, context)),
-        Command::Plugin(verb) => block_on(plugins::run(verb, context)),
+        Command::Plugin(verb) => block_on(plugin::run(verb, context)),
         Command::Send(args) => block_on(send::run(&args, context)),
         Command::Serve(args) => serve::run(&args, context),
         Command::Sign(args) => sign::run(&args, context),

@@ -65,7 +65,9 @@ pub fn parse(bytes: &[u8], file: &str, read: ReadFile<'_>) -> Result<Recorded, F
             ),
         })
     } else {
-        parse_raw(bytes).map_err(|why| {
+        let marked = matches!(bytes, [b'*' | b'>', b' ', ..]);
+        let read = if marked { unmarked(bytes).and_then(|bytes| parse_raw(&bytes)) } else { parse_raw(bytes) };
+        read.map_err(|why| {
             Failure::usage(
                 format!("`{file}` is not an HTTP request: {}", plain(&why)),
                 "write a request line such as `POST /in/acme/github HTTP/1.1`, the headers, an empty line, and the \
@@ -83,7 +85,7 @@ struct Written {
     method: String,
     url: Option<String>,
     #[serde(default)]
-    headers: BTreeMap<String, HeaderValues>,
+    headers: Value,
     body: Option<Value>,
     body_base64: Option<String>,
 }
@@ -99,6 +101,7 @@ fn parse_json(bytes: &[u8]) -> Result<Recorded, String> {
         value = value["request"].take();
     }
     let written: Written = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let headers = written_headers(written.headers)?;
     let body_base64 = match (written.body, written.body_base64) {
         (None, encoded) => encoded.unwrap_or_default(),
         (Some(Value::String(text)), None) => STANDARD.encode(text),
@@ -113,9 +116,57 @@ fn parse_json(bytes: &[u8]) -> Result<Recorded, String> {
         None => Target::Path { host: None, path: "/".to_owned() },
         Some(url) => Target::Url(url),
     };
-    let request = CaseRequest { method: written.method, url: String::new(), headers: written.headers, body_base64 };
+    let request = CaseRequest { method: written.method, url: String::new(), headers, body_base64 };
     let (method, headers, body) = request.parts()?;
     Ok(Recorded { method, target, headers, body })
+}
+
+/// An object, or a list of pairs, as HAR (`name`) and Postman (`key`) have it.
+fn written_headers(value: Value) -> Result<BTreeMap<String, HeaderValues>, String> {
+    let pairs = match value {
+        Value::Null => return Ok(BTreeMap::new()),
+        Value::Array(pairs) => pairs,
+        other => return serde_json::from_value(other).map_err(|e| format!("`headers`: {e}")),
+    };
+    let mut all: BTreeMap<String, HeaderValues> = BTreeMap::new();
+    for (number, pair) in pairs.iter().enumerate() {
+        let name = pair["name"].as_str().or_else(|| pair["key"].as_str());
+        let (Some(name), Some(value)) = (name, pair["value"].as_str()) else {
+            return Err(format!("`headers[{number}]` is not {{\"name\": …, \"value\": …}} with two texts"));
+        };
+        let more = match all.remove(&name.to_ascii_lowercase()) {
+            None => HeaderValues::One(value.to_owned()),
+            Some(HeaderValues::One(first)) => HeaderValues::Many(vec![first, value.to_owned()]),
+            Some(HeaderValues::Many(mut values)) => {
+                values.push(value.to_owned());
+                HeaderValues::Many(values)
+            }
+        };
+        all.insert(name.to_ascii_lowercase(), more);
+    }
+    Ok(all)
+}
+
+/// What `curl -v` shows of a request, without the marks in front: its head, then what was put behind it as its body.
+fn unmarked(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let (mut head, mut rest) = (Vec::new(), bytes);
+    while let [b'*' | b'>', ..] = rest {
+        let end = memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
+        let (line, after) = rest.split_at(end);
+        rest = after;
+        if let Some(line) = line.strip_prefix(b">") {
+            head.extend_from_slice(line.strip_prefix(b" ").unwrap_or(line));
+            if line.trim_ascii().is_empty() {
+                break;
+            }
+        }
+    }
+    match rest {
+        [b'*' | b'<' | b'{' | b'}', b' ', ..] => {
+            Err("its body is not what `curl -v` shows: put the body behind the line `>`, and nothing else".to_owned())
+        }
+        body => Ok([&head, body].concat()),
+    }
 }
 
 /// Lines may end with or without a carriage return, as editors and terminals leave them.
@@ -127,7 +178,11 @@ fn parse_raw(bytes: &[u8]) -> Result<Recorded, String> {
         rest = &rest[end.map_or(rest.len(), |end| end + 1)..];
         Some(line.strip_suffix(b"\r").unwrap_or(line)).filter(|line| !line.is_empty())
     };
-    let (method, target) = request_line(next().ok_or("it is empty")?)?;
+    let first = next().ok_or("it is empty")?;
+    let (method, target) = request_line(first).map_err(|why| match header_line(first) {
+        Some(_) => "line 1 is a header, and no request line stands before it".to_owned(),
+        None => why,
+    })?;
     let mut headers = HeaderMap::new();
     for number in 2.. {
         let Some(line) = next() else { break };
@@ -235,6 +290,11 @@ mod tests {
             ("POST / x", "line 1 is not a request line"),
             ("P{ST / HTTP/1.1", "line 1 is not a request line"),
             ("POST /\u{1b} HTTP/1.1", "`/\\u{1b}` is neither a path nor a URL"),
+            ("X-A: b\n\nbody", "line 1 is a header, and no request line stands before it"),
+            ("> POST / HTTP/1.1\n> A: b\n>\n< HTTP/1.1 200 OK", "put the body behind the line `>`"),
+            ("> POST / HTTP/1.1\n> A: b\n>\n* upload completely sent off", "put the body behind the line `>`"),
+            ("{\"headers\":[{\"name\":\"a\",\"value\":\"b\"},{\"name\":\"a\"}]}", "`headers[1]` is not {"),
+            ("{\"headers\":5}", "`headers`: invalid type"),
             ("POST / HTTP/1.1\nA: b\nno header\n\n", "line 3 is not a header"),
             ("POST / HTTP/1.1\n folded: x\n\n", "line 2 is not a header"),
             ("POST / HTTP/1.1\ntransfer-encoding: chunked\n\n0\r\n\r\n", "sent in pieces"),
@@ -270,6 +330,12 @@ mod tests {
             assert_eq!((read.headers.len(), &read.body[..]), (3, &b"hi"[..]));
             assert_eq!(read.target.url(Some("https://p.example")).unwrap(), "https://h.example/");
         }
+        let har =
+            raw(r#"{"headers":[{"name":"A","value":"1"},{"key":"a","value":"2"},{"name":"B","value":"3"}]}"#).unwrap();
+        assert_eq!(har.headers.get_all("a").iter().collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(har.headers["b"], "3");
+        let shown = raw("*   Trying 127.0.0.1\n> POST /p HTTP/1.1\r\n> Host: h\r\n> A: b\r\n>\r\n{\"a\":1}").unwrap();
+        assert_eq!((&shown.headers["a"], &shown.body[..]), (&"b".parse::<HeaderValue>().unwrap(), &b"{\"a\":1}"[..]));
         let read = raw(r#"{"headers":{"a":"b"},"body":"{\"a\": 1}"}"#).unwrap();
         assert_eq!((read.method, &read.body[..]), (Method::POST, &b"{\"a\": 1}"[..]));
         assert_eq!(read.target.url(None), None);

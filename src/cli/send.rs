@@ -79,7 +79,7 @@ impl From<reqwest::Error> for Unanswered {
 pub(super) async fn run(args: &Send, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let url = destination(&args.to)?;
     let own = own_headers(&args.headers)?;
-    let Ready { source, .. } = args.signing.keys.ready(None, context)?;
+    let Ready { source, .. } = args.signing.keys.ready_to_sign(context)?;
     let body = args.signing.payload.read(context)?;
     let content_type = header_value(&args.signing.content_type, "--content-type")?;
     let client = http()?;
@@ -93,6 +93,7 @@ pub(super) async fn run(args: &Send, context: &mut Context<'_>) -> Result<Exit, 
         let shot = one().await?;
         let exit = show_one(&url, &shot, context)?;
         tell_if_untaken(&url, &shot, context).await;
+        tell_if_refused(&url, &shot, args, context);
         return Ok(exit);
     }
     let mut shots = stream::iter(0..args.count).map(|_| one()).buffer_unordered(usize::from(args.concurrency));
@@ -226,6 +227,21 @@ async fn tell_if_untaken(url: &Url, shot: &Shot, context: &mut Context<'_>) {
     {
         hint(&mut context.output, &event);
     }
+}
+
+/// Where to look, when a gateway did not believe the signature.
+fn tell_if_refused(url: &Url, shot: &Shot, args: &Send, context: &mut Context<'_>) {
+    let Ok(Answer { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. }) = &shot.outcome else { return };
+    let inlet = url.path().rsplit_once("/in/").and_then(|(_, inlet)| inlet.split_once('/'));
+    let Some((tenant, source)) = inlet.map(|(tenant, source)| (plain(tenant), plain(source))) else { return };
+    let own = match &args.signing.keys.source {
+        Some(named) if *named == format!("{tenant}/{source}") => String::new(),
+        _ => format!("; --source {tenant}/{source} signs with what the configuration has for it"),
+    };
+    context.output.say(&format!(
+        "help: `hookgate source rejections --source {tenant}/{source}` has what was refused{own}; `hookgate verify` takes a \
+         request step by step"
+    ));
 }
 
 fn show_line(shot: &Shot, context: &mut Context<'_>) -> Result<(), Failure> {

@@ -146,7 +146,7 @@ pub(super) fn destination(text: &str) -> Result<Url, Failure> {
 }
 
 pub(super) fn run(args: &Sign, context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let Ready { source, .. } = args.signing.keys.ready(None, context)?;
+    let Ready { source, .. } = args.signing.keys.ready_to_sign(context)?;
     let curl = args.curl.as_deref().map(destination).transpose()?;
     let url = match (&curl, &args.url) {
         (Some(url), _) => url.to_string(),

@@ -1,6 +1,7 @@
 //! The command line from outside: golden help, exit codes, and every client command against a small server.
 
 mod plugins;
+mod sources;
 
 use super::*;
 use crate::clock::Timestamp;
@@ -278,92 +279,6 @@ fn tables_show_text_and_nothing_that_acts() {
     }
     assert!(server.run(&["endpoint", "get", "billing"]).out.contains("https://x.example"));
     assert_eq!(server.run(&["endpoint", "list", "-q"]).out, "billing\n");
-}
-
-#[test]
-fn sources_and_what_they_refused() {
-    let server = Server::start(ordinary);
-    assert_eq!(server.run(&["source", "list", "-q"]).out, "github\n");
-    assert!(server.run(&["source", "get", "github"]).out.contains("secret_count  2\ndedup         body\n"));
-    let filters = ["--source=github", "--reason=timestamp_too_old", "--since=2026-01-01T00:00:00Z", "--limit=7"];
-    let ran = server.run(&[&["source", "rejections"][..], &filters].concat());
-    for told in ["timestamp_too_old", "timestamp", "400", "192.0.2.7", "12", "sig:t is\\u{1b} 400 s old"] {
-        assert!(ran.out.contains(told), "{told}: {}", ran.out);
-    }
-    let query = "source=github&reason=timestamp_too_old&since=2026-01-01T00%3A00%3A00Z&limit=7";
-    assert_eq!(server.last().line, format!("GET {T}/rejections?{query}"));
-    let json: Value = serde_json::from_str(&server.run(&["source", "rejections", "--json"]).out).unwrap();
-    assert_eq!(json["items"][0]["skew_seconds"], 400);
-    assert_eq!(server.run(&["source", "rejections", "--limit=0"]).exit, Exit::Usage);
-}
-
-#[test]
-fn schemes_are_told_without_a_server() {
-    for (args, file) in [
-        (&["list-schemes"][..], "list-schemes"),
-        (&["explain", "stripe"], "explain-stripe"),
-        (&["explain", "standard-webhooks"], "explain-standard-webhooks"),
-        (&["explain", "aws-sns"], "explain-aws-sns"),
-        (&["explain", "rfc9421"], "explain-rfc9421"),
-    ] {
-        let ran = run(&[], &[&["source"][..], args].concat());
-        assert_eq!((ran.exit, ran.err.as_str()), (Exit::Done, ""));
-        golden(&format!("tests/golden/output/source-{file}.txt"), &ran.out);
-    }
-    let names = run(&[], &["source", "list-schemes", "--quiet"]).out;
-    assert_eq!(names.lines().collect::<Vec<_>>(), crate::verify::schemes::names().collect::<Vec<_>>());
-    let all: Value = serde_json::from_str(&run(&[], &["source", "list-schemes", "--json"]).out).unwrap();
-    let slack = all["items"].as_array().unwrap().iter().find(|s| s["name"] == "slack").unwrap().clone();
-    assert_eq!(
-        (&slack["ways"][0]["signed"], &slack["ways"][0]["window_seconds"]),
-        (&json!("v0:{t}:{body}"), &json!(300))
-    );
-    let one: Value = serde_json::from_str(&run(&[], &["source", "explain", "slack", "--json"]).out).unwrap();
-    assert_eq!(one["handshakes"], slack["handshakes"]);
-    let unknown = run(&[], &["source", "explain", "strpe"]);
-    assert_eq!(unknown.exit, Exit::NotFound);
-    assert!(unknown.err.contains("did you mean `stripe`?"), "{}", unknown.err);
-}
-
-#[test]
-fn a_request_is_explained_however_it_is_written() {
-    let secret = ["--scheme=stripe", "--secret=whsec_a-secret-for-tests"];
-    let signed = |more: &[&str]| {
-        let args = [&["sign", "--data={\"id\":\"evt_1\",\"n\":1}", "--at=1767225600"][..], &secret, more].concat();
-        run(&[], &args).out
-    };
-    let verify = |input: &str, more: &[&str]| {
-        let args = [&["verify", "--request=-", "--now=1767225604"][..], &secret, more].concat();
-        run_in(Around { terminal: false, input }, &[], &args)
-    };
-    let curl = signed(&["--curl=http://127.0.0.1:8080/in/acme/stripe"]);
-    let headers = signed(&[]);
-    let raw = format!("POST /in/acme/stripe HTTP/1.1\n{headers}\n{{\"id\":\"evt_1\",\"n\":1}}");
-    let (name, value) = headers.trim().split_once(": ").unwrap();
-    let written = json!({"headers": {name: value}, "body": "{\"id\":\"evt_1\",\"n\":1}"}).to_string();
-    let valid = verify(&curl, &[]);
-    assert_eq!((valid.exit, valid.err.as_str()), (Exit::Done, ""), "{curl}");
-    golden("tests/golden/output/verify-valid.txt", &valid.out);
-    for other in [&raw, &written] {
-        assert_eq!(verify(other, &[]).out, valid.out, "{other}");
-    }
-    golden("tests/golden/output/verify-valid.json", &verify(&curl, &["--json"]).out);
-    let forged = verify(&curl.replace("\"n\":1", "\"n\":2"), &[]);
-    assert_eq!(forged.exit, Exit::Problems);
-    golden("tests/golden/output/verify-mismatch.txt", &forged.out);
-    let late = verify(&raw, &["--now=1767226001"]);
-    assert_eq!(late.exit, Exit::Usage, "a flag is given once");
-    let late = run_in(
-        Around { terminal: false, input: &raw },
-        &[],
-        &[&["verify", "--request=-", "--at=1767226001", "--json"][..], &secret].concat(),
-    );
-    assert_eq!(late.exit, Exit::Problems);
-    golden("tests/golden/output/verify-too-old.json", &late.out);
-    assert!(!format!("{valid:?}{forged:?}{late:?}").contains("a-secret-for-tests"));
-    let unclear = verify("curl http://h -F a=b", &[]);
-    assert_eq!(unclear.exit, Exit::Usage);
-    assert!(unclear.err.contains("`-` is a curl command, but") && unclear.err.contains("help: "), "{}", unclear.err);
 }
 
 #[test]

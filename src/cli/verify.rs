@@ -8,11 +8,14 @@ use super::table::Column;
 use super::{Context, Exit, Failure, Format};
 use crate::clock::Timestamp;
 use crate::verify::cases::{self, CaseResult};
-use crate::verify::{Admission, Refusal, RefusalCode, Request, Source, Step};
+use crate::verify::{Admission, Refusal, RefusalCode, Request, Rotation, Source, Step, describe, schemes};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// More schemes are not named.
+const NEAR_MAX: usize = 4;
 
 const STEPS: [Column; 3] =
     [Column::whole("STEP", "step"), Column::whole("RESULT", "result"), Column::breakable("DETAIL", "detail")];
@@ -68,18 +71,76 @@ fn run_request(args: &Verify, file: &Path, context: &mut Context<'_>) -> Result<
     match &outcome {
         Ok(_) => Ok(Exit::Done),
         Err(refusal) => {
-            if refusal.code == RefusalCode::SignatureMismatch {
-                let shorter = without_line_end(body).filter(|body| source.admit(Request { body, ..request }).is_ok());
-                context.output.say(match shorter {
-                    Some(_) => "help: it is valid without the line end behind the body: was that added by an editor?",
-                    None => "help: another secret, or a body that is not byte for byte what was sent",
-                });
-            } else if refusal.code == RefusalCode::NoSecret {
-                context.output.say("help: give the one that the provider handed over with --scheme and --secret");
+            if let Some(help) = help(args, &source, request, refusal) {
+                context.output.say(&format!("help: {help}"));
             }
             Ok(Exit::Problems)
         }
     }
+}
+
+/// What may be done about a refusal.
+fn help(args: &Verify, source: &Rotation, request: Request<'_>, refusal: &Refusal) -> Option<String> {
+    let scheme = source.whole().scheme();
+    let explain = match &args.keys.source {
+        Some(source) if scheme == schemes::CUSTOM => format!("`hookgate source explain {}`", plain(source)),
+        _ => format!("`hookgate source explain {scheme}`"),
+    };
+    Some(match refusal.code {
+        RefusalCode::SignatureMismatch if source.has_expired(request) => {
+            "give the sender the new secret, or move the `expires` of the old one".to_owned()
+        }
+        RefusalCode::SignatureMismatch => {
+            let shorter = without_line_end(request.body);
+            match shorter.filter(|body| source.admit(Request { body, ..request }).is_ok()) {
+                Some(_) => "it is valid without the line end behind the body: was that added by an editor?".to_owned(),
+                None => "another secret, or a body that is not byte for byte what was sent".to_owned(),
+            }
+        }
+        RefusalCode::NoSecret if args.keys.source.is_some() => format!(
+            "a secret that a gateway has adopted is in its ledger, which is not read here: `hookgate source get` says \
+             whether it holds one; to check this request, give the secret with --scheme {scheme} --secret"
+        ),
+        RefusalCode::NoSecret => "give the one that the provider handed over with --scheme and --secret".to_owned(),
+        RefusalCode::TimestampTooOld | RefusalCode::TimestampTooNew => off(request.received_at, refusal)?,
+        RefusalCode::HandshakeRefused => format!("{explain} shows how a source has the token of the handshake"),
+        RefusalCode::MissingHeader | RefusalCode::Malformed => {
+            let near = describe::by_headers(request.headers);
+            match near.as_slice() {
+                [] if refusal.code == RefusalCode::MissingHeader && *request.method == http::Method::POST => {
+                    format!("{explain} says what has to be there; was the request recorded with all its headers?")
+                }
+                near if near.is_empty() || near.contains(&scheme) => format!("{explain} says how it has to be written"),
+                near => {
+                    let named: Vec<String> = near.iter().take(NEAR_MAX).map(|name| format!("`{name}`")).collect();
+                    let more = if near.len() > NEAR_MAX { " or another" } else { "" };
+                    format!("it looks like a request of the scheme {}{more}", named.join(" or "))
+                }
+            }
+        }
+        RefusalCode::UnknownKey
+        | RefusalCode::UnsupportedAlgorithm
+        | RefusalCode::UntrustedKeyUrl
+        | RefusalCode::InsufficientCoverage => format!("{explain} says what is taken"),
+        RefusalCode::SecretHeld => return None,
+    })
+}
+
+/// What a time that is not in the window may be.
+fn off(now: Timestamp, refusal: &Refusal) -> Option<String> {
+    let (now, skew) = (now.as_seconds(), refusal.skew_seconds?);
+    let said = now.saturating_sub(skew);
+    // A month off, at most.
+    let is_about = |seconds: i64| seconds.abs_diff(now) < 30 * 86_400;
+    Some(if is_about(said / 1_000) {
+        "the time is a thousand times too large: the sender counts milliseconds, for which `time` has unit = \"ms\""
+            .to_owned()
+    } else if is_about(said.saturating_mul(1_000)) {
+        "the time is a thousand times too small: the sender counts seconds, for which `time` has unit = \"s\""
+            .to_owned()
+    } else {
+        format!("a recorded request is checked as of when it arrived with --at {said}, or with a wider --tolerance")
+    })
 }
 
 /// The body without one line end at its end, where it has one.

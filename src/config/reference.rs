@@ -344,7 +344,7 @@ fn source() -> Vec<Key> {
         ),
         key(
             source_key!("tolerance"),
-            "seconds",
+            "seconds or duration",
             "the scheme's",
             "1 to 604800",
             "How far a signed time may be from now, both ways.",
@@ -454,7 +454,7 @@ fn custom() -> Vec<Key> {
         key(source_key!("time.unit"), "`s`, `ms`, `rfc3339`", "required in `time`", "", "How it is written."),
         key(
             source_key!("time.tolerance"),
-            "seconds",
+            "seconds or duration",
             "required in `time`",
             "1 to 604800",
             "How far from now, both ways.",

@@ -20,6 +20,8 @@ pub enum SecretRef {
 /// Why a secret could not be had. Names where it was sought, never what was found.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SecretFault {
+    #[error("`{0}` has nothing behind the colon: it says neither name nor path")]
+    Unnamed(&'static str),
     #[error("the environment variable `{0}` is not set")]
     Unset(String),
     #[error("the file `{path}` cannot be read: {why}")]
@@ -47,6 +49,13 @@ impl SecretRef {
     /// Reads the secret. One line end at the end of a file is not part of it.
     pub fn resolve(&self, env: &Env) -> Result<Secret, SecretFault> {
         let secret = match self {
+            SecretRef::Env(name) if name.trim().is_empty() => return Err(SecretFault::Unnamed("env:")),
+            // The directory that relative paths start from.
+            SecretRef::File(path)
+                if path.as_os_str().is_empty() || path.as_os_str().as_encoded_bytes().ends_with(b"/") =>
+            {
+                return Err(SecretFault::Unnamed("file:"));
+            }
             SecretRef::Env(name) => Secret::new(env.value(name).ok_or_else(|| SecretFault::Unset(name.clone()))?),
             SecretRef::File(path) => read(path)?,
             SecretRef::Literal(secret) => secret.clone(),
@@ -110,6 +119,9 @@ mod tests {
         let env = Env::from_pairs([("A", "from-env"), ("B", "")]);
         assert_eq!(here("env:A").resolve(&env).unwrap().expose(), b"from-env");
         assert_eq!(here("env:B").resolve(&env).err(), Some(SecretFault::Empty("the environment variable `B`".into())));
+        for bare in ["env:", "env: ", "file:"] {
+            assert!(matches!(here(bare).resolve(&env), Err(SecretFault::Unnamed(_))), "{bare}");
+        }
         assert_eq!(here("env:C").resolve(&env).err(), Some(SecretFault::Unset("C".into())));
         assert_eq!(here("literal:x").resolve(&env).unwrap().expose(), b"literal:x");
         assert!(matches!(here("").resolve(&env), Err(SecretFault::Empty(_))));

@@ -200,6 +200,12 @@ impl<'t> Section<'t> {
         self.fields.contains_key(key)
     }
 
+    /// Whether there is a key that nobody has asked for and that is near to `key`: it is told as a slip of the pen.
+    pub(super) fn has_like(&self, key: &str) -> bool {
+        let strange = self.fields.keys().filter(|written| !self.known.contains(written.as_str()));
+        strange.into_iter().any(|written| nearest(written, [key]).is_some())
+    }
+
     pub(super) fn string(&mut self, walk: &mut Walk<'_>, key: &'static str) -> Option<At<String>> {
         let node = self.take(walk, key)?;
         let text = text_of(node);
@@ -233,6 +239,12 @@ impl<'t> Section<'t> {
             | Value::Bool(_)
             | Value::Table(_)
             | Value::Other(_) => walk.hide(&node.place),
+        }
+        if let Value::String(text) = &node.value {
+            let example = if is_elsewhere(node) { text.as_str() } else { "env:NAME" };
+            let remedy = format!("write a list: {key} = [\"{example}\"]");
+            walk.problem(&node.place, &self.path(key), "expected a list of strings, found a string", remedy);
+            return None;
         }
         let list = self.list(walk, key, node)?;
         Some(At { value: list.value.into_iter().map(Entry::Text).collect(), place: list.place, field: list.field })
@@ -312,6 +324,32 @@ impl<'t> Section<'t> {
         };
         let items = items.collect();
         Some(self.found(key, node, items))
+    }
+
+    /// Whole seconds: a number, or a duration.
+    pub(super) fn seconds(
+        &mut self,
+        walk: &mut Walk<'_>,
+        key: &'static str,
+        range: RangeInclusive<u32>,
+    ) -> Option<At<u32>> {
+        let Some(text) = self.fields.get(key).and_then(|field| text_of(&field.node)).map(str::trim) else {
+            return self.integer(walk, key, range);
+        };
+        if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
+            return self.integer(walk, key, range);
+        }
+        let node = self.take(walk, key)?;
+        let span = duration::parse(text).ok().filter(|span| span.subsec_nanos() == 0);
+        let seconds = span.and_then(|span| u32::try_from(span.as_secs()).ok()).filter(|n| range.contains(n));
+        match seconds {
+            Some(seconds) => Some(self.found(key, node, seconds)),
+            None => {
+                let remedy = format!("write seconds from {} to {}, as in 300 or \"5m\"", range.start(), range.end());
+                walk.problem(&node.place, &self.path(key), "not a number of seconds", remedy);
+                None
+            }
+        }
     }
 
     pub(super) fn integer(

@@ -3,7 +3,7 @@
 use super::section::{At, Entry, Section, Tables, Walk, duration};
 use super::settings::{Limits, Rate, SourceSecret, SourceSettings};
 use super::tree::Place;
-use super::{Outside, SecretRef};
+use super::{Outside, SecretFault, SecretRef};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
 use crate::secret::Secret;
@@ -25,16 +25,20 @@ pub(super) fn source(
 ) -> Option<SourceSettings> {
     let (own, places) = (s.at(), s.places());
     let scheme = s.string(walk, "scheme");
-    if scheme.is_none() && !s.has("scheme") {
+    if scheme.is_none() && !s.has("scheme") && !s.has_like("scheme") {
         walk.reject(
             &s.at(),
             "a source needs a `scheme`",
             "write e.g. scheme = \"github\", or \"custom\" to describe one",
         );
     }
+    let unknown = scheme.as_ref().and_then(|at| schemes::unknown(&at.value));
+    if let (Some(at), Some((rule, remedy))) = (&scheme, &unknown) {
+        walk.reject(at, rule, remedy);
+    }
     let custom = read_custom(walk, &mut s, scheme.as_ref());
     let params = s.json(walk, "params").and_then(|at| at.value.as_object().cloned()).unwrap_or_default();
-    let tolerance = s.integer(walk, "tolerance", 1..=604_800).map(|at| u64::from(at.value));
+    let tolerance = s.seconds(walk, "tolerance", 1..=604_800).map(|at| u64::from(at.value));
     let dedup = s.string(walk, "dedup").map(|at| at.value);
     let dedup_window = s.string(walk, "dedup_window");
     if let Some(window) = &dedup_window {
@@ -59,9 +63,9 @@ pub(super) fn source(
     });
     let adopts = spec.as_ref().is_some_and(SourceSpec::adopts);
     let may_have_none = adopts || spec.as_ref().is_some_and(|spec| schemes::publishes_keys(&spec.scheme));
-    if secrets.as_ref().is_none_or(Vec::is_empty) && !may_have_none {
-        // A list that is there but of the wrong kind has been reported already.
-        if secrets.is_some() || !s.has("secrets") {
+    if secrets.as_ref().is_none_or(Vec::is_empty) && !may_have_none && unknown.is_none() {
+        // A list that is there but of the wrong kind has been reported already, and one under another name will be.
+        if secrets.is_some() || !(s.has("secrets") || s.has_like("secrets")) {
             walk.reject(
                 &s.at(),
                 "a source needs at least one of `secrets`",
@@ -114,11 +118,16 @@ fn compiled(
                     "set `server.public_url` to what the provider calls: behind a proxy the request does not tell",
                 );
             }
-            // Of secrets, what there is to say was said where they were read.
-            for warning in source.warnings().iter().filter(|warning| !warning.starts_with("secrets")) {
+            for warning in source.warnings() {
                 let (field, what) = warning.split_once(": ").unwrap_or(("scheme", warning));
+                // Of one secret, what there is to say was said where it was read; of all, when all are there.
+                if field.starts_with("secrets[") || (field == "secrets" && !all_there) {
+                    continue;
+                }
                 let at = At { value: (), place: own.place.clone(), field: format!("{}.{field}", own.field) };
-                walk.warn(&at, what, format!("`hookgate source explain {}` says what is proved", spec.scheme));
+                let explained = format!("`hookgate source explain {}` says what is proved", spec.scheme);
+                let (what, remedy) = what.split_once(": ").unwrap_or((what, &explained));
+                walk.warn(&at, what, remedy);
             }
         }
         Err(problems) => {
@@ -207,7 +216,7 @@ fn timestamp(walk: &mut Walk<'_>, mut s: Section<'_>) -> TimeSpec {
     let spec = TimeSpec {
         var: text(walk, &mut s, "var").unwrap_or_default(),
         unit: s.choice(walk, "unit", &units).map(|at| at.value.to_owned()).unwrap_or_default(),
-        tolerance: s.integer(walk, "tolerance", 1..=604_800).map_or(0, |at| u64::from(at.value)),
+        tolerance: s.seconds(walk, "tolerance", 1..=604_800).map_or(0, |at| u64::from(at.value)),
     };
     s.close(walk);
     spec
@@ -316,10 +325,19 @@ fn resolved(walk: &mut Walk<'_>, at: &At<()>, written: &SecretRef) -> Option<Sec
             if secret.expose().len() < SECRET_BYTES_GOOD {
                 walk.warn(at, "the secret is shorter than 16 bytes", "use a longer one where the provider allows it");
             }
+            let text = secret.expose();
+            if text.trim_ascii() != text && !text.starts_with(b"-----BEGIN") {
+                walk.warn(
+                    at,
+                    "the secret begins or ends with a blank or a line end, which counts as part of it",
+                    "remove it, unless the provider's own has it",
+                );
+            }
             Some(secret)
         }
         Err(fault) => {
             let remedy = match written {
+                _ if matches!(fault, SecretFault::Unnamed(_)) => "write e.g. env:GITHUB_WEBHOOK_SECRET".to_owned(),
                 SecretRef::Env(name) => format!("set `{name}` where the gateway is started"),
                 SecretRef::File(_) => "make the file, readable by the gateway's user".to_owned(),
                 SecretRef::Literal(_) => "write env:NAME, file:PATH, or the secret".to_owned(),

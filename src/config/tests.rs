@@ -114,7 +114,9 @@ fn every_rule_has_its_message() {
         ("[tenants.a.sources.s]\nsecrets = [\"env:S\"]".into(), "tenants.a.sources.s", "needs a `scheme`"),
         (with_source(""), "tenants.a.sources.s", "at least one of `secrets`"),
         (with_source("secrets = []"), "tenants.a.sources.s", "at least one of `secrets`"),
-        (with_source("secrets = \"env:S\""), "tenants.a.sources.s.secrets", "list of strings"),
+        (with_source("secrets = \"env:S\""), "tenants.a.sources.s.secrets", "write a list: secrets = [\"env:S\"]"),
+        (s("tolerance = \"5 m\""), "tenants.a.sources.s.tolerance", "as in 300 or \"5m\""),
+        (s("tolerance = \"8d\""), "tenants.a.sources.s.tolerance", "seconds from 1 to 604800"),
         (
             with_source("secrets = \"env:S\"").replace("github", "asana"),
             "tenants.a.sources.s.secrets",
@@ -128,6 +130,8 @@ fn every_rule_has_its_message() {
             "from a POST alone",
         ),
         (with_source("secrets = [\"env:NONE\"]"), "tenants.a.sources.s.secrets[0]", "`NONE` is not set"),
+        (with_source("secrets = [\"env:\"]"), "tenants.a.sources.s.secrets[0]", "nothing behind the colon"),
+        (with_source("secrets = [\"file:\"]"), "tenants.a.sources.s.secrets[0]", "write e.g. env:GITHUB"),
         (with_source("secrets = [\"env:EMPTY\"]"), "tenants.a.sources.s.secrets[0]", "is empty"),
         (with_source("secrets = [\"\"]"), "tenants.a.sources.s.secrets[0]", "is empty"),
         (with_source("secrets = [\"file:/nowhere/s\"]"), "tenants.a.sources.s.secrets[0]", "cannot be read"),
@@ -548,6 +552,10 @@ fn warnings_do_not_stop_anybody() {
         ("[server]\nadmin = \"0.0.0.0:8081\"".to_owned(), "other machines"),
         (with_source("secrets = [\"env:SHORT\"]"), "shorter than 16 bytes"),
         (url_signed.to_owned(), "server.public_url"),
+        (with_source("secrets = [\"env:S\"]\nverify = \"hmac-sha256\"\nsig = { at = [\"header:X\"], encoding = \"hex\" }\nvars = { t = \"header:T\" }\nsigned = \"{t}{body}\"").replace("github", "custom"), "a captured request stays valid for good"),
+        (with_source("secrets = [\"env:S\"]\nverify = \"hmac-sha256\"\nsig = { at = [\"header:X\"], encoding = \"hex\" }\nvars = { n = \"header:N\" }").replace("github", "custom"), "vars.n: is used nowhere"),
+        (with_source("secrets = [\"a-secret-with-a-blank \"]"), "begins or ends with a blank"),
+        (with_source("secrets = [\"env:S\"]").replace("github", "meta"), "so the scheme's handshake is refused"),
         (with_source("").replace("github", "asana"), "the secret that the first handshake brings, whoever sends it"),
         (with_source("secrets = []").replace("github", "asana"), "without `secrets` the source takes"),
         (with_plugin, "only up to 256KiB"),
@@ -715,6 +723,31 @@ proptest::proptest! {
 
 /// What the verification room finds is told at the key that it is about.
 #[test]
+fn a_tolerance_may_be_a_duration() {
+    for written in ["300", "\"5m\"", "\"300s\""] {
+        let text = with_source(&format!("secrets = [\"env:S\"]\ntolerance = {written}")).replace("github", "slack");
+        let report = judged(&text);
+        let settings = report.settings.as_ref().unwrap_or_else(|| panic!("{}", report.lines()));
+        assert_eq!(settings.tenants[&name("a")].sources[&name("s")].spec.tolerance, Some(300), "{written}");
+    }
+}
+
+#[test]
+fn one_slip_is_one_mistake() {
+    for (source, told) in [
+        ("scheme = \"sns\"", "2:10: tenants.a.sources.s.scheme: `sns` is not a scheme; did you mean `aws-sns`?"),
+        ("scheme = \"sns\"\nsecrets = []", "`sns` is not a scheme"),
+        ("scheme = \"Github\"\nsecrets = [\"env:S\"]", "did you mean `github`?"),
+        ("scheme = \"github\"\nsecret = [\"env:S\"]", "unknown key `secret`; did you mean `secrets`?"),
+        ("schema = \"github\"\nsecrets = [\"env:S\"]", "unknown key `schema`; did you mean `scheme`?"),
+    ] {
+        let lines = judged(&format!("[tenants.a.sources.s]\n{source}")).lines();
+        assert_eq!(lines.matches("error: ").count(), 1, "{source}\n{lines}");
+        assert!(lines.contains(told), "{source}\n{lines}");
+    }
+}
+
+#[test]
 fn mistakes_of_a_scheme_have_the_line_of_their_key() {
     let text = "[tenants.a.endpoints.e]\nurl = \"https://x.example/\"\n[tenants.a.sources.s]\nscheme = \"custom\"\n\
                 secrets = [\"env:S\"]\nverify = \"hmac-md5\"\nsigned = \"{nope}\"\n\
@@ -724,7 +757,7 @@ fn mistakes_of_a_scheme_have_the_line_of_their_key() {
         "hookgate.toml:6:1: tenants.a.sources.s.verify",
         "hookgate.toml:7:1: tenants.a.sources.s.signed",
         "hookgate.toml:8:28: tenants.a.sources.s.sig.encoding",
-        "hookgate.toml:10:1: tenants.a.sources.t.scheme",
+        "hookgate.toml:10:10: tenants.a.sources.t.scheme",
     ] {
         assert!(lines.contains(place), "{place}\n{lines}");
     }

@@ -21,7 +21,7 @@ use crate::telemetry::INGRESS_REQUESTS;
 use crate::verify::{Admission, Answers, KeySource, Refusal, RefusalCode, Request, Unreachable, with_keys};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
 use rejections::Book;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl Ingress {
         let turned = |why| Turned { why, body: None, at };
         let (head, body) = request.into_parts();
         if !matches!(head.method, Method::POST | Method::GET | Method::HEAD | Method::OPTIONS) {
-            return Err(turned(Rejection::MethodNotAllowed));
+            return Err(turned(Rejection::method(inlet, None)));
         }
         crash::point("I1");
         let (body, room) = collect(body, inlet.body_bytes_max, &self.budget, connection)
@@ -133,8 +133,11 @@ impl Ingress {
             }
             Err(rejection) if is_post || rejection.is_of_a_handshake() => return Err(rejection),
             // Other methods are only for a handshake.
+            Err(Rejection::Refused(refusal)) if inlet.source.greeting_methods().contains(request.method.as_str()) => {
+                return Err(Rejection::method(inlet, Some(refusal.detail)));
+            }
             Ok(Admission::Event(_) | Admission::Confirm(_) | Admission::Adopt { .. }) | Err(_) => {
-                return Err(Rejection::MethodNotAllowed);
+                return Err(Rejection::method(inlet, None));
             }
         };
         crash::point("I2");
@@ -228,7 +231,10 @@ impl Ingress {
 /// Why a request is not accepted.
 enum Rejection {
     UnknownSource,
-    MethodNotAllowed,
+    MethodNotAllowed {
+        allow: String,
+        detail: String,
+    },
     RateLimited(Duration),
     Body(BodyFault),
     Refused(Refusal),
@@ -245,12 +251,29 @@ impl Rejection {
         matches!(self, Rejection::Refused(Refusal { code: RefusalCode::HandshakeRefused, .. }))
     }
 
+    /// `lacking`: what a request by a method of the scheme's handshakes has not.
+    fn method(inlet: &Inlet, lacking: Option<String>) -> Rejection {
+        let greeting: Vec<&str> = inlet.source.greeting_methods().into_iter().collect();
+        let allow = greeting.iter().copied().chain(["POST"]).collect::<Vec<_>>().join(", ");
+        let detail = lacking.unwrap_or_else(|| match greeting.as_slice() {
+            [] => "only POST is allowed here".to_owned(),
+            greeting => format!("only POST is allowed here, and {} for the scheme's handshake", greeting.join(" and ")),
+        });
+        Rejection::MethodNotAllowed { allow, detail }
+    }
+
     fn problem(self) -> Problem {
         match self {
             Rejection::UnknownSource => {
                 Problem::new(StatusCode::NOT_FOUND, "unknown_source", "there is no such tenant or source")
             }
-            Rejection::MethodNotAllowed => Problem::method_not_allowed("POST"),
+            Rejection::MethodNotAllowed { allow, detail } => {
+                let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
+                match HeaderValue::try_from(allow) {
+                    Ok(allow) => problem.header(header::ALLOW, allow),
+                    Err(_) => problem,
+                }
+            }
             Rejection::RateLimited(wait) => {
                 Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "this source sends faster than it may")
                     .retry_after(wait)

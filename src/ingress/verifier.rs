@@ -10,6 +10,7 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use http::{HeaderValue, header};
 use http_body_util::Full;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A source's scheme with its secrets.
@@ -18,6 +19,11 @@ pub trait Verifier: Send + Sync + 'static {
 
     fn answers(&self) -> Answers {
         Answers::Ours
+    }
+
+    /// The methods besides POST that its handshakes come by.
+    fn greeting_methods(&self) -> BTreeSet<&'static str> {
+        BTreeSet::new()
     }
 }
 
@@ -28,6 +34,10 @@ impl Verifier for Source {
 
     fn answers(&self) -> Answers {
         Source::answers(self)
+    }
+
+    fn greeting_methods(&self) -> BTreeSet<&'static str> {
+        Source::greeting_methods(self)
     }
 }
 
@@ -68,6 +78,14 @@ impl Verifier for Adopting {
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         self.made().as_ref().map_or(self.waiting.whole(), |made| &made.source).judge(request, key)
     }
+
+    fn answers(&self) -> Answers {
+        self.waiting.whole().answers()
+    }
+
+    fn greeting_methods(&self) -> BTreeSet<&'static str> {
+        self.waiting.whole().greeting_methods()
+    }
 }
 
 /// For an ingress that was given no source of keys.
@@ -91,6 +109,10 @@ impl Verifier for Rotation {
 
     fn answers(&self) -> Answers {
         self.whole().answers()
+    }
+
+    fn greeting_methods(&self) -> BTreeSet<&'static str> {
+        self.whole().greeting_methods()
     }
 }
 

@@ -4,7 +4,6 @@ use super::{AttemptView, Call, EndpointView, EventView, Exports, OutcomeView, Ru
 use crate::delivery::{Fault, FaultKind, Verdict};
 use crate::telemetry::PLUGIN_FAULTS;
 use async_trait::async_trait;
-use std::time::Duration;
 
 /// Every call is the fault `unavailable`. Its exports are those of the version that is missing, or both where nobody
 /// knows: what a transform may have to say about an event is never left out.
@@ -18,7 +17,7 @@ impl Absent {
     fn call<T>(&self) -> Call<T> {
         metrics::counter!(PLUGIN_FAULTS, "kind" => FaultKind::Unavailable.as_str()).increment(1);
         let fault = Fault { kind: FaultKind::Unavailable, detail: self.why.clone() };
-        Call { result: Err(fault), took: Duration::ZERO, log: Vec::new(), log_lines_dropped: 0 }
+        Call::not_made(fault)
     }
 }
 

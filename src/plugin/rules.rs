@@ -137,8 +137,14 @@ impl Turn<'_> {
             Ok(Err(fault)) => Err(convert::fault(&fault)),
             Err(failure) => Err(self.store.data().fault(&failure)),
         };
-        let log = self.store.into_data().log;
-        Call { result, took: self.began.elapsed(), log: log.lines, log_lines_dropped: log.dropped }
+        let state = self.store.into_data();
+        Call {
+            result,
+            took: self.began.elapsed(),
+            memory_bytes: state.memory_bytes,
+            log: state.log.lines,
+            log_lines_dropped: state.log.dropped,
+        }
     }
 }
 
@@ -202,7 +208,7 @@ impl Plugin {
             Ok(call) => call,
             Err(fault) => {
                 count(&fault);
-                return Call { result: Err(fault), took: Duration::ZERO, log: Vec::new(), log_lines_dropped: 0 };
+                return Call::not_made(fault);
             }
         };
         match &call.result {

@@ -9,7 +9,7 @@ use super::key::{Candidate, Key, Message};
 use super::locator::{Facts, Locator, Place};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::source::ChallengeAnswer;
-use super::template::{Function, Piece};
+use super::template::{self, Function, Piece};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -61,6 +61,8 @@ impl Whole {
 pub(super) struct Check {
     pub(super) at: Locator,
     pub(super) digests: Vec<[u8; 32]>,
+    /// How the secrets begin that are for it; `None`: they are those that verify.
+    pub(super) key: Option<String>,
     /// The provider hands the secret over there.
     pub(super) adopts: bool,
 }
@@ -98,21 +100,52 @@ impl Challenge {
             && self.whole.as_ref().is_none_or(|whole| whole.is(facts.request.body))
     }
 
-    /// Why what looks like this challenge is not answered.
-    fn unproven(&self, facts: &Facts<'_>, key: Option<&Key>) -> Option<String> {
-        let check = self.check.as_ref().filter(|check| !check.adopts && self.is(facts))?;
-        let at = &check.at;
-        if check.holds(facts) {
-            if self.unchecked_answer(facts, key).is_some() {
-                return None;
-            }
-            let rule = format!("absent, there twice, or longer than {ECHO_BYTES_MAX} bytes");
-            return Some(format!("it is the scheme's handshake, and {at} is right, but what it wants back is {rule}"));
-        }
+    /// What is wrong at the place that has to hold a secret.
+    fn unproven(&self, facts: &Facts<'_>) -> Option<String> {
+        let check = self.check.as_ref().filter(|check| !check.adopts && self.is(facts) && !check.holds(facts))?;
+        let is_there = !matches!(facts.at(&check.at), Place::Absent);
+        let (at, key) = (&check.at, check.key.as_deref());
+        let begins = key.map_or_else(String::new, |key| format!(": none of its secrets begins with `{key}`"));
+        let told = if check.digests.is_empty() {
+            format!("the source has nothing to compare {at} with{begins}")
+        } else if is_there {
+            format!("{at} is not what the source's secret for it says")
+        } else {
+            format!("{at} is absent or empty")
+        };
         // What nothing else tells from an event is none without it.
-        let looks_so = !self.matches.is_empty() || !matches!(facts.at(at), Place::Absent);
-        looks_so
-            .then(|| format!("it looks like the scheme's handshake, but {at} is none of the source's secrets for it"))
+        (is_there || !self.matches.is_empty()).then_some(told)
+    }
+
+    /// What a request by the handshake's method has not that the handshake has.
+    fn lacking(&self, facts: &Facts<'_>) -> Option<String> {
+        if facts.request.method != self.method {
+            return None;
+        }
+        let absent = |at: &&Locator| matches!(facts.at(at), Place::Absent);
+        if let Some(at) = self.matches.iter().map(|(at, _)| at).find(absent) {
+            return Some(format!("{at} is absent or empty"));
+        }
+        let differs = |(at, literal): &&(Locator, Option<String>)| {
+            let text = facts.text_at(at);
+            literal.as_ref().is_some_and(|literal| text.is_none_or(|text| bare(at, &text) != literal.as_str()))
+        };
+        if let Some((at, Some(literal))) = self.matches.iter().find(differs) {
+            return Some(format!("{at} is not `{literal}`"));
+        }
+        let pieces =
+            template::flat(&self.body).chain(self.headers.iter().flat_map(|(_, pieces)| template::flat(pieces)));
+        let echoed = pieces.filter_map(|piece| if let Piece::Place(at) = piece { Some(at) } else { None });
+        let wrong = |at: &Locator| match facts.at(at) {
+            Place::Absent => Some(format!("{at} is absent or empty")),
+            Place::Repeated => Some(format!("{at} is there more than once")),
+            Place::Value(text) if text.len() > ECHO_BYTES_MAX => {
+                Some(format!("{at} is longer than {ECHO_BYTES_MAX} bytes"))
+            }
+            Place::Value(_) | Place::Unreadable => None,
+        };
+        let told = echoed.into_iter().find_map(wrong);
+        Some(told.unwrap_or_else(|| "it does not have that form".to_owned()))
     }
 
     /// Whether the provider hands its secret over in it.
@@ -222,8 +255,19 @@ impl Alternative {
 
     /// Why a request in which there was nothing to verify is not the handshake that it looks like.
     pub(super) fn unproven(&self, facts: &Facts<'_>) -> Option<Refusal> {
-        let key = self.keys.first().map(|(_, key)| key);
-        let detail = self.challenges.iter().find_map(|challenge| challenge.unproven(facts, key))?;
+        let told = self.challenges.iter().find_map(|challenge| challenge.unproven(facts))?;
+        let detail = format!("it looks like the scheme's handshake, but {told}");
         Some(Refusal::new(RefusalCode::HandshakeRefused, CheckStep::Match, detail))
+    }
+
+    /// The methods besides POST that its handshakes come by.
+    pub(super) fn greeting_methods(&self) -> impl Iterator<Item = &Method> {
+        self.challenges.iter().map(|challenge| &challenge.method).filter(|method| **method != Method::POST)
+    }
+
+    /// Why a request by such a method is no handshake.
+    pub(super) fn lacking(&self, facts: &Facts<'_>) -> Option<String> {
+        let is_for_it = facts.request.method != Method::POST;
+        self.challenges.iter().filter(|_| is_for_it).find_map(|challenge| challenge.lacking(facts))
     }
 }

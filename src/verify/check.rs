@@ -2,7 +2,7 @@
 //! decides which word a refusal carries.
 
 use super::challenge::{Challenge, is_token};
-use super::key::{Algorithm, Candidates, Encoding, Key, candidate};
+use super::key::{Algorithm, Candidates, Encoding, Key, candidate, undecodable};
 use super::locator::{Facts, Locator, Place};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::template::{Piece, Rendered, Values};
@@ -304,7 +304,7 @@ impl Alternative {
         let decode = |text: &&[u8]| candidate(self.algorithm, self.sig.encoding, text);
         let candidates: Candidates = signatures.iter().filter_map(decode).collect();
         if candidates.is_empty() {
-            let detail = "no signature decodes to the right number of bytes in the scheme's encoding";
+            let detail = undecodable(self.algorithm, self.sig.encoding);
             return Err(Refusal::malformed(CheckStep::Decoding, detail));
         }
         let signed = |key| Rendered { pieces: &self.signed, request: facts.request, values, key };
@@ -316,7 +316,7 @@ impl Alternative {
         }
         let for_anybody = self.signs_tokens && is_token(&signed(None));
         if self.keys.is_empty() {
-            let detail = "the source has no secret yet: it waits for the provider's handshake";
+            let detail = "there is no secret to check it with: the source takes the one that the handshake brings";
             return Err(Refusal::new(RefusalCode::NoSecret, CheckStep::Match, detail));
         }
         let Some(secret) = matched else {

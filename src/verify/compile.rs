@@ -15,12 +15,13 @@ use super::locator::Wanted;
 use super::schemes;
 use super::source::{Answers, DedupRule, Source};
 use super::spec::{SchemeSpec, SourceSpec};
+use super::template;
 use crate::delivery::Name;
 use crate::duration;
 use crate::secret::Secret;
 use challenge::is_reserved;
 use http::HeaderName;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const SECRETS_MAX: usize = 16;
@@ -60,7 +61,8 @@ impl SourceSpec {
         };
         let adopts = scheme.as_ref().is_some_and(SchemeSpec::adopts);
         let publishes_keys = entry.flatten().is_some_and(|entry| entry.publishes_keys);
-        compiler.check_secrets(&secrets, publishes_keys || adopts);
+        // Of an unknown scheme nobody knows whether it needs one.
+        compiler.check_secrets(&secrets, publishes_keys || adopts || scheme.is_none());
         let (mut groups, mut code) = (Vec::new(), None);
         match (&scheme, entry) {
             (Some(scheme), Some(Some(entry))) => code = compiler.code(self, (scheme, entry), &dedup, &secrets),
@@ -94,6 +96,10 @@ impl SourceSpec {
             .extend(alternatives().flat_map(|alternative| &alternative.challenges).filter_map(Challenge::hands_over));
         let coded = entry.flatten().map(|entry| entry.headers).unwrap_or_default();
         own_headers.extend(coded.iter().copied().map(HeaderName::from_static));
+        if self.scheme == schemes::CUSTOM {
+            let all: Vec<&Alternative> = alternatives().collect();
+            compiler.warnings.extend(unused(&all).into_iter().chain(untimed(&all)));
+        }
         if alternatives().any(|a| !a.covers_body && !a.algorithm.is_token()) {
             compiler.warnings.push("signed: the signature does not cover the body".to_owned());
         }
@@ -126,12 +132,10 @@ impl SourceSpec {
             let message = "a built-in scheme brings its own fields: leave them out, or write `scheme = \"custom\"`";
             compiler.problem("scheme", message);
         }
-        let builtin = schemes::builtin(&self.scheme);
-        if builtin.is_none() {
-            let known = schemes::names().collect::<Vec<_>>().join(", ");
-            compiler.problem("scheme", format!("`{}` is not a scheme: use one of {known}, or custom", self.scheme));
+        if let Some((rule, remedy)) = schemes::unknown(&self.scheme) {
+            compiler.problem("scheme", format!("{rule}: {remedy}"));
         }
-        builtin
+        schemes::builtin(&self.scheme)
     }
 }
 
@@ -321,6 +325,14 @@ impl Compiler {
                 self.problem(&format!("secrets[{number}]"), message);
             }
         }
+        for prefix in &reserved {
+            if !secrets.is_empty() && !secrets.iter().any(|secret| secret.expose().starts_with(prefix.as_bytes())) {
+                self.warnings.push(format!(
+                    "secrets: none begins with `{prefix}`, so the scheme's handshake is refused: add the provider's \
+                     token, such as \"{prefix}our-own-word\""
+                ));
+            }
+        }
         if !secrets.is_empty() && for_handshakes.iter().all(|for_handshakes| *for_handshakes) {
             let message = "all are for the handshake, and none verifies: add the one that the provider signs with";
             self.problem("secrets", message);
@@ -411,6 +423,37 @@ fn ends_by_mistake(secret: &[u8]) -> bool {
 fn reserved(specs: &[SchemeSpec]) -> Vec<String> {
     let checks = specs.iter().flat_map(|spec| &spec.challenge).filter_map(|challenge| challenge.check.as_ref());
     checks.filter_map(|check| check.key.clone()).filter(|prefix| !prefix.is_empty()).collect()
+}
+
+/// Variables that are read for nothing.
+fn unused(all: &[&Alternative]) -> Vec<String> {
+    let is_used = |name: &str| {
+        all.iter().any(|one| {
+            let used = |index: usize| one.vars.get(index).is_some_and(|var| var.name == name);
+            let emitted = one.emit.iter().flatten().flat_map(|item| template::variables(item));
+            let read = template::variables(&one.signed).chain(emitted).chain(one.time.as_ref().map(|time| time.var));
+            read.chain(one.id.iter().filter_map(|(_, var)| *var)).any(used)
+        })
+    };
+    let names: BTreeSet<&str> = all.iter().flat_map(|one| &one.vars).map(|var| var.name.as_str()).collect();
+    let told = |name: &str| format!("vars.{name}: is used nowhere: put it in `signed`, or remove it");
+    names.into_iter().filter(|name| !is_used(name)).map(told).collect()
+}
+
+/// A variable that is signed and has the name of a time, where nothing asks how old it is.
+fn untimed(all: &[&Alternative]) -> Option<String> {
+    let is_time = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        ["t", "ts"].contains(&name.as_str()) || name.contains("time")
+    };
+    let signed = all.iter().filter(|one| one.time.is_none()).flat_map(|one| {
+        template::variables(&one.signed).filter_map(|index| one.vars.get(index)).filter(|var| is_time(&var.name))
+    });
+    let name = signed.map(|var| &var.name).next()?;
+    Some(format!(
+        "time: is left out, and `{name}` is signed, so a captured request stays valid for good: if it is the time, write \
+         time = {{ var = \"{name}\", unit = \"s\", tolerance = 300 }}"
+    ))
 }
 
 /// What selects an alternative.

@@ -1,11 +1,12 @@
 //! What a built-in scheme is, for people who choose one or wonder about it: read from its data, and where it is code,
 //! from what the code says of itself and does with a sample of its settings.
 
-use super::builtin::{BodyCover, Entry, TEXT_KEY};
+use super::builtin::{BodyCover, Entry, ParamKind, TEXT_KEY};
 use super::schemes;
 use super::source::Source;
 use super::spec::{ChallengeSpec, SchemeSpec, SigSpec, SourceSpec};
 use crate::secret::Secret;
+use http::HeaderMap;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -21,6 +22,8 @@ pub struct Description {
     pub notes: Vec<String>,
     /// The ways in which its requests may be signed.
     pub ways: Vec<Way>,
+    /// What a source says in `params`.
+    pub settings: Vec<Setting>,
     /// Requests that are answered and are no events.
     pub handshakes: Vec<String>,
     /// What the provider wants to read in the answer to every event; empty: no answer of any kind has a body.
@@ -30,6 +33,16 @@ pub struct Description {
     pub pitfalls: Vec<String>,
     /// A source that uses it, for the file.
     pub example: String,
+}
+
+/// A scheme's own setting.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Whether no source can do without it.
+    pub is_needed: bool,
+    pub is_list: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -72,36 +85,74 @@ pub fn all() -> impl Iterator<Item = Description> {
     schemes::names().filter_map(of)
 }
 
+/// The schemes that have their signature in a header that is there.
+pub fn by_headers(headers: &HeaderMap) -> Vec<&'static str> {
+    let is_there = |at: &String| {
+        let name = at.strip_prefix("header:").filter(|name| !name.eq_ignore_ascii_case("authorization"));
+        name.is_some_and(|name| headers.contains_key(name))
+    };
+    all().filter(|scheme| scheme.ways.iter().flat_map(|way| &way.signature).any(is_there)).map(|s| s.name).collect()
+}
+
 /// `None`: there is no such scheme.
 pub fn of(name: &str) -> Option<Description> {
     let spec = schemes::builtin(name)?;
     let name = schemes::names().find(|known| *known == name)?;
     let (links, lines): (Vec<_>, Vec<&str>) = schemes::comments(name).partition(|line| line.starts_with("https://"));
-    let entry = schemes::code(&spec);
+    let (notes, example) = (sentences(&lines), example(name, &spec));
+    Some(Description { links, notes, example, ..described(name, &spec)? })
+}
+
+/// A source of the file: its scheme, with what the source says instead.
+pub fn of_source(source: &SourceSpec) -> Option<Description> {
+    let mut told = match &source.custom {
+        Some(spec) => described(schemes::CUSTOM, spec)?,
+        None => Description { example: String::new(), ..of(&source.scheme)? },
+    };
+    for way in told.ways.iter_mut().filter(|way| way.time.is_some()) {
+        way.window_seconds = source.tolerance.or(way.window_seconds);
+    }
+    told.pitfalls = pitfalls(&told.ways);
+    match source.dedup.as_deref() {
+        None => {}
+        Some("none") => told.dedup = "nothing: every request is a new event".to_owned(),
+        Some("body") => told.dedup = "a digest of the body".to_owned(),
+        Some(at) => told.dedup = format!("`{at}`"),
+    }
+    Some(told)
+}
+
+/// What is so by the scheme's data alone.
+fn described(name: &'static str, spec: &SchemeSpec) -> Option<Description> {
+    let entry = schemes::code(spec);
     let (ways, handshakes) = match entry {
         Some(entry) => {
             let handshakes = entry.about.handshakes.iter().map(|told| (*told).to_owned()).collect();
-            (vec![coded(&spec, entry, &sample(name, &spec)?)], handshakes)
+            (vec![coded(spec, entry, &sample(name, spec)?)], handshakes)
         }
         None => {
             let all: BTreeSet<String> = spec.expanded().iter().flat_map(handshakes).collect();
             (spec.expanded().iter().map(way).collect(), all.into_iter().collect())
         }
     };
-    let (dedup, pitfalls) = (dedup(&ways), pitfalls(&ways));
-    let (notes, example) = (sentences(&lines), example(name, &spec));
-    let receipt = entry.and_then(|entry| entry.about.receipt).or(spec.answers.is_some().then_some(""));
+    let settings = schemes::params(spec).map(|param| Setting {
+        name: param.name,
+        about: param.about,
+        is_needed: param.is_needed(),
+        is_list: param.kind == ParamKind::List,
+    });
     Some(Description {
         name,
         is_code: entry.is_some(),
-        links,
-        notes,
+        links: Vec::new(),
+        notes: Vec::new(),
+        dedup: dedup(&ways),
+        pitfalls: pitfalls(&ways),
         ways,
+        settings: settings.collect(),
         handshakes,
-        receipt,
-        dedup,
-        pitfalls,
-        example,
+        receipt: entry.and_then(|entry| entry.about.receipt).or(spec.answers.is_some().then_some("")),
+        example: String::new(),
     })
 }
 
@@ -119,7 +170,10 @@ fn example(name: &str, spec: &SchemeSpec) -> String {
     let variable = name.to_ascii_uppercase().replace('-', "_");
     let mut example = format!("[tenants.acme.sources.{name}]\nscheme = \"{name}\"\n");
     if !schemes::publishes_keys(name) && !spec.adopts() {
-        example += &format!("secrets = [\"env:{variable}_SECRET\"]\n");
+        let challenges = spec.expanded().into_iter().flat_map(|spec| spec.challenge);
+        let tokens: BTreeSet<String> = challenges.filter_map(|challenge| challenge.check?.key).collect();
+        let tokens = tokens.iter().map(|prefix| format!(", \"{prefix}our-own-word\"")).collect::<String>();
+        example += &format!("secrets = [\"env:{variable}_SECRET\"{tokens}]\n");
     }
     let settings: Vec<String> =
         schemes::usual(spec).map(|param| format!("{} = {}", param.name, param.written())).collect();
@@ -147,6 +201,12 @@ fn sentences(lines: &[&str]) -> Vec<String> {
 impl Way {
     fn is_token(&self) -> bool {
         self.signed.is_empty()
+    }
+
+    /// The id stands among signed values whose borders are not signed.
+    pub fn id_is_loose(&self) -> bool {
+        let in_body = |at: &String| at.starts_with("json:") || at.starts_with("form:");
+        self.id_is_signed == Some(false) && self.covers.body == BodyCover::Meaning && self.id.iter().all(in_body)
     }
 }
 
@@ -302,6 +362,10 @@ fn dedup(ways: &[Way]) -> String {
         Some(way) if ways.iter().all(|way| way.id_is_signed == Some(true)) => {
             format!("{}, which is signed", places(way))
         }
+        Some(way) if way.id_is_loose() => {
+            let told = "which is signed, but not where it ends, with a digest of the signed bytes beside it";
+            format!("{}, {told}", places(way))
+        }
         Some(way) => format!("{}, which is not signed, with a digest of the signed bytes beside it", places(way)),
         None => "a digest of the signed bytes".to_owned(),
     }
@@ -321,7 +385,11 @@ fn pitfalls(ways: &[Way]) -> Vec<String> {
             "A time is signed, but has no window: a captured request stays valid for good unless you set `tolerance`.",
         ),
         (
-            any(|way| way.id_is_signed == Some(false)),
+            any(Way::id_is_loose),
+            "Where the id ends is not signed: two events with the same signed bytes are taken for one, whatever their ids.",
+        ),
+        (
+            any(|way| way.id_is_signed == Some(false) && !way.id_is_loose()),
             "The id is not signed: two events with the same signed bytes are taken for one, whatever their ids.",
         ),
         (

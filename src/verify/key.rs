@@ -158,6 +158,15 @@ impl Encoding {
         })
     }
 
+    /// The form that is taken, for people.
+    pub(super) const fn told(self) -> &'static str {
+        match self {
+            Encoding::Hex => "hexadecimal in lower case",
+            Encoding::Base64 => "base64 with its padding",
+            Encoding::Base64Url => "base64 for URLs, without padding",
+        }
+    }
+
     pub(super) fn encode(self, bytes: &[u8]) -> String {
         match self {
             Encoding::Hex => hex::encode(bytes),
@@ -276,6 +285,20 @@ pub(super) type Candidate = SmallVec<[u8; 72]>;
 pub(super) type Candidates = SmallVec<[Candidate; 1]>;
 
 /// Decodes one presented signature.
+/// What a signature has to be that is none.
+pub(super) fn undecodable(algorithm: Algorithm, encoding: Option<Encoding>) -> String {
+    let lengths = algorithm.signature_bytes();
+    let bytes = match (lengths.start(), lengths.end()) {
+        (least, most) if least == most => format!("{least} bytes"),
+        (least, most) => format!("{least} to {most} bytes"),
+    };
+    match (encoding, algorithm) {
+        (Some(encoding), _) => format!("no signature is {bytes} in {}", encoding.told()),
+        (None, Algorithm::Basic) => "the credentials are not `Basic` and base64 with its padding".to_owned(),
+        (None, _) => "the token is not text".to_owned(),
+    }
+}
+
 pub(super) fn candidate(algorithm: Algorithm, encoding: Option<Encoding>, text: &[u8]) -> Option<Candidate> {
     let token = |token: &[u8]| (!token.is_empty()).then(|| Candidate::from_slice(&Sha256::digest(token)));
     match (encoding, algorithm) {

@@ -104,32 +104,49 @@ impl Rotation {
     /// The same for who can fetch a key.
     pub fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         match self.at(request.received_at) {
-            Some(source) => source.judge(request, key),
+            Some(source) => source.judge(request, key).map_err(|stop| match stop {
+                Stop::Refused(refusal) if self.is_by_an_expired_one(&refusal, request) => by_an_expired_one().into(),
+                stop => stop,
+            }),
             // What else is wrong with it goes first, as ever.
-            None => self.whole.judge(request, key).and(Err(none_left().into())),
+            None => self.whole.judge(request, key).and(Err(by_an_expired_one().into())),
         }
+    }
+
+    /// Whether what was refused for want of a living secret is signed by one that has expired.
+    fn is_by_an_expired_one(&self, refusal: &Refusal, request: Request<'_>) -> bool {
+        let has_expired = |at: &Option<Timestamp>| at.is_some_and(|at| at <= request.received_at);
+        refusal.code == RefusalCode::SignatureMismatch
+            && self.expiries.iter().any(has_expired)
+            && self.whole.verify(request).is_ok()
+    }
+
+    /// Whether the request would be let in, had none of the secrets expired.
+    pub fn has_expired(&self, request: Request<'_>) -> bool {
+        self.admit(request).is_err() && self.whole.admit(request).is_ok()
     }
 
     /// The same check, step by step.
     pub fn explain(&self, request: Request<'_>) -> Vec<Step> {
         let now = request.received_at;
         let mut steps = self.at(now).unwrap_or(&self.whole).explain(request);
-        if self.admit(request).is_ok() || self.whole.admit(request).is_err() {
+        if !self.has_expired(request) {
             return steps;
         }
         let expired = self.expiries.iter().enumerate();
         let expired = expired.filter_map(|(number, at)| Some((number, at.filter(|at| *at <= now)?)));
         let told: Vec<String> =
             expired.map(|(number, at)| format!("secret {} at {}", number + 1, at.to_rfc3339())).collect();
-        let detail = format!("a secret that has expired made the signature ({})", told.join(", "));
+        let detail = format!("{} ({})", by_an_expired_one(), told.join(", "));
         steps.retain(|step| step.name < CheckStep::Match);
         steps.push(Step { name: CheckStep::Match, ok: false, detail });
         steps
     }
 }
 
-fn none_left() -> Refusal {
-    Refusal::new(RefusalCode::SignatureMismatch, CheckStep::Match, "all of the source's secrets have expired")
+fn by_an_expired_one() -> Refusal {
+    let detail = "a secret of the source made the signature, and that secret has expired";
+    Refusal::new(RefusalCode::SignatureMismatch, CheckStep::Match, detail)
 }
 
 #[cfg(test)]
@@ -190,6 +207,13 @@ mod tests {
                 assert_eq!(verdict(&[NEW], 1_999), None, "{scheme}");
                 assert_eq!(verdict(&[OLD], 2_000), Some(RefusalCode::SignatureMismatch), "{scheme}");
                 assert_eq!(verdict(&[NEW], 2_000), None, "{scheme}");
+                let detail = |secrets: &[&str]| {
+                    let mut detail = String::new();
+                    sent(scheme, secrets, 2_000, |request| detail = source.admit(request).unwrap_err().detail);
+                    detail
+                };
+                assert!(detail(&[OLD]).ends_with("has expired"), "{scheme}");
+                assert!(detail(&["whsec_c29tZWJvZHktZWxzZXMtc2VjcmV0"]).starts_with("none of"), "{scheme}");
                 assert_eq!(verdict(&[NEW, OLD], 2_000), None, "{scheme}: a sender that signs with both");
                 assert_eq!(verdict(&[NEW], 9_000_000_000), None, "{scheme}");
             }

@@ -9,6 +9,9 @@ const FILES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/schemes.rs")
 /// The name under which a tenant's own scheme is written.
 pub const CUSTOM: &str = "custom";
 
+/// More names than this are no hint.
+const NEAR_MAX: usize = 4;
+
 /// The built-in schemes' names, in order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
@@ -19,6 +22,41 @@ pub fn builtin(name: &str) -> Option<SchemeSpec> {
     let (_, text) = FILES.iter().find(|(known, _)| *known == name)?;
     // The files are compiled in, and a test reads each: none of them fails here.
     toml::from_str(text).ok()
+}
+
+/// Why `name` is no scheme that a source may have: the rule that it breaks, and what to write instead.
+pub fn unknown(name: &str) -> Option<(String, String)> {
+    if name == CUSTOM || names().any(|known| known == name) {
+        return None;
+    }
+    let near: Vec<String> = near(name).iter().map(|near| format!("`{near}`")).collect();
+    let all = "`hookgate source list-schemes` has all, and `custom` describes one of your own";
+    let remedy = match near.as_slice() {
+        [] => all.to_owned(),
+        near => format!("did you mean {}? {all}", near.join(" or ")),
+    };
+    Some((format!("`{name}` is not a scheme"), remedy))
+}
+
+/// The names that may have been meant: written in another way, a part of a name, or a name with something around it;
+/// else the nearest by letters.
+fn near(name: &str) -> Vec<&'static str> {
+    let written = name.to_ascii_lowercase();
+    let word = |text: &str| text.bytes().filter(u8::is_ascii_alphanumeric).collect::<Vec<u8>>();
+    let same: Vec<_> = names().filter(|known| word(known) == word(&written)).collect();
+    if !same.is_empty() {
+        return same;
+    }
+    let part = |whole: &str, part: &str| whole.split(['-', '_', ' ', '.']).any(|piece| piece == part);
+    let parts: Vec<_> = names().filter(|known| part(known, &written) || part(&written, known)).collect();
+    if (1..=NEAR_MAX).contains(&parts.len()) {
+        return parts;
+    }
+    let mut near: Vec<_> = names().map(|known| (strsim::damerau_levenshtein(&written, known), known)).collect();
+    near.retain(|(distance, _)| *distance <= 1 + written.len() / 4);
+    let least = near.iter().map(|(distance, _)| *distance).min();
+    near.retain(|(distance, _)| Some(*distance) == least);
+    near.into_iter().take(NEAR_MAX).map(|(_, known)| known).collect()
 }
 
 /// The comments at the head of a scheme's file: links, and what to know of it.
@@ -47,6 +85,11 @@ pub fn publishes_keys(name: &str) -> bool {
     builtin(name).is_some_and(|scheme| code(&scheme).is_some_and(|entry| entry.publishes_keys))
 }
 
+/// Whether nobody but the provider can sign: the key is its own, and private.
+pub fn only_verifies(name: &str) -> bool {
+    builtin(name).is_some_and(|scheme| code(&scheme).is_some_and(|entry| entry.about.only_verifies))
+}
+
 /// The code behind a scheme that is code.
 pub(super) fn code(scheme: &SchemeSpec) -> Option<&'static Entry> {
     entry(scheme.verify.as_deref()?.strip_prefix(PREFIX)?)
@@ -66,5 +109,29 @@ mod tests {
         }
         assert!(builtin("nothing").is_none());
         assert!(names().is_sorted());
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_told_with_those_that_are_near() {
+        for (written, near) in [
+            ("sns", &["aws-sns"][..]),
+            ("Github", &["github"]),
+            ("gitub", &["github"]),
+            ("aws_sns", &["aws-sns"]),
+            ("standard_webhooks", &["standard-webhooks"]),
+            ("stripe-webhooks", &["stripe"]),
+            ("messagebird", &["messagebird-jwt", "messagebird-legacy"]),
+            ("nothing-of-the-kind", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(super::near(written), near, "{written}");
+        }
+        for name in names().chain([CUSTOM]) {
+            assert_eq!(unknown(name), None, "{name}");
+        }
+        let (rule, remedy) = unknown("sns").unwrap();
+        assert_eq!(rule, "`sns` is not a scheme");
+        assert!(remedy.starts_with("did you mean `aws-sns`? `hookgate source list-schemes`"), "{remedy}");
+        assert!(unknown("nothing-of-the-kind").unwrap().1.starts_with("`hookgate source list-schemes`"));
     }
 }

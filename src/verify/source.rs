@@ -1,6 +1,6 @@
 //! A source: requests in, verified events out.
 
-use super::builtin::Coded;
+use super::builtin::{Coded, SignedTime};
 use super::check::{Alternative, Group, Passed, is_readable};
 use super::event::{Dedup, Event, Verified};
 use super::headers::end_to_end;
@@ -8,7 +8,7 @@ use super::key::Message as _;
 use super::keys::{KeyAtHand, KeyUrl, Stop};
 use super::locator::{Facts, Locator, Place, Wanted};
 use super::producer::{dedup_digest, truncated};
-use super::refusal::{CheckStep, Refusal};
+use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::spec::SourceSpec;
 use super::template::{self, Piece, Rendered, Values};
 use crate::clock::Timestamp;
@@ -256,10 +256,29 @@ impl Source {
         answer.map(|answer| Ok(Admission::Challenge(answer))).or_else(|| self.adoption(facts))
     }
 
-    /// Why a handshake that needs a token is refused, where the request looks like one.
+    /// The methods besides POST that the scheme's handshakes come by.
+    pub fn greeting_methods(&self) -> BTreeSet<&'static str> {
+        let coded = self.code.as_ref().and_then(|code| code.check.greets_by());
+        let all = self.alternatives().flat_map(Alternative::greeting_methods).chain(&coded);
+        let known = [Method::GET, Method::HEAD, Method::OPTIONS];
+        let name = |method: &Method| ["GET", "HEAD", "OPTIONS"][..].iter().zip(&known).find(|(_, m)| *m == method);
+        all.filter_map(name).map(|(name, _)| *name).collect()
+    }
+
+    /// Why a request is no handshake: one that needs a token and looks like one, or comes by a method that is for
+    /// handshakes alone.
     fn unproven(&self, facts: &Facts<'_>, refusal: &Refusal) -> Option<Refusal> {
-        let mut alternatives = self.alternatives().filter(|_| refusal.step == CheckStep::Presence);
-        alternatives.find_map(|alternative| alternative.unproven(facts))
+        let method = facts.request.method;
+        if refusal.step != CheckStep::Presence {
+            return None;
+        }
+        if let Some(unproven) = self.alternatives().find_map(|alternative| alternative.unproven(facts)) {
+            return Some(unproven);
+        }
+        let coded = self.code.as_ref().and_then(|code| code.check.greets_by()).filter(|by| by == method);
+        let lacking = self.alternatives().find_map(|alternative| alternative.lacking(facts));
+        let lacking = lacking.or_else(|| coded.map(|_| "it does not have that form".to_owned()))?;
+        Some(Refusal::missing(format!("{method} is for the scheme's handshake alone, and {lacking}")))
     }
 
     /// The same check, step by step: those that passed, and the one that did not.
@@ -278,6 +297,7 @@ impl Source {
             Ok(passed) => (Some(passed), None),
             Err(refusal) => (None, Some(refusal)),
         };
+        let time = self.code.as_ref().map(|code| code.time);
         let skew = passed.map_or_else(|| refusal.and_then(|r| r.skew_seconds), |passed| passed.skew_seconds);
         if let Some(handshake) = refusal.and_then(|refusal| self.handshake(&facts, refusal)) {
             let (name, ok, detail) = match &handshake {
@@ -287,6 +307,10 @@ impl Source {
             };
             return vec![Step { name, ok, detail }];
         }
+        // Of a handshake that is refused, no signature was looked for.
+        if let Some(refusal) = refusal.filter(|refusal| refusal.code == RefusalCode::HandshakeRefused) {
+            return vec![Step { name: refusal.step, ok: false, detail: refusal.to_string() }];
+        }
         let mut steps = Vec::new();
         for name in CheckStep::ALL {
             if let Some(refusal) = refusal.filter(|refusal| refusal.step == name) {
@@ -295,8 +319,10 @@ impl Source {
             }
             let detail = match (name, skew, passed) {
                 (CheckStep::Presence, ..) => self.places_found(&facts),
-                (CheckStep::Structure, ..) => "the signature header can be read".to_owned(),
-                (CheckStep::Timestamp, Some(skew), _) => time_found(request.received_at, skew),
+                (CheckStep::Structure, ..) => "the signature can be read".to_owned(),
+                (CheckStep::Timestamp, Some(skew), _) => time_found(request.received_at, skew, time),
+                // What was refused before the time was read says nothing of it.
+                (CheckStep::Timestamp, None, _) if time.is_some_and(|time| time != SignedTime::None) => continue,
                 (CheckStep::Timestamp, None, _) => "the scheme signs no timestamp".to_owned(),
                 (CheckStep::Decoding, ..) => "at least one signature decodes".to_owned(),
                 (CheckStep::Match, _, Some(Told { secret: Some(number), secrets, .. })) => {
@@ -404,11 +430,15 @@ impl Source {
 }
 
 /// The time that a request says, by how long before now (negative: after now) it is.
-fn time_found(now: Timestamp, skew: i64) -> String {
+fn time_found(now: Timestamp, skew: i64, time: Option<SignedTime>) -> String {
     let said = Timestamp::from_millis(now.as_seconds().saturating_sub(skew).saturating_mul(1000)).to_rfc3339();
     let said = said.replace(".000Z", "Z");
     let side = if skew < 0 { "after" } else { "before" };
-    format!("{said}, {} s {side} now: in the window", skew.unsigned_abs())
+    let judged = match time {
+        Some(SignedTime::Any) => "there is no window, so any time is let in; `tolerance` sets one",
+        Some(SignedTime::None | SignedTime::Within) | None => "in the window",
+    };
+    format!("{said}, {} s {side} now: {judged}", skew.unsigned_abs())
 }
 
 /// The first half of SHA-256 over the signed bytes: not over their pieces, since the signature does not say where one

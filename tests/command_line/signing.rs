@@ -251,6 +251,10 @@ fn a_source_of_the_configuration_signs_and_verifies() {
     let (late, told) = verify(&["--source=acme/partner", "--at=2026-01-31T08:05:01Z"]);
     assert!(late == 8 && told.contains("timestamp_too_old") && told.contains("301 s old"), "{told}");
     assert_eq!(verify(&["--source=acme/partner", "--at=2026-01-31T08:05:01Z", "--tolerance=6m"]).0, 0);
+    let explained = configured(&config, &["source", "explain", "acme/partner"]);
+    let told = out(&explained);
+    assert!(code(&explained) == 0 && told.starts_with("custom\n") && told.contains("300 s before and after"), "{told}");
+    assert!(told.contains("{t}.{body}") && told.contains("a digest of the signed bytes"), "{told}");
     for (source, exit, why) in [
         ("acme/nobody", 5, "there is acme/partner, acme/url"),
         ("acme", 2, "TENANT/NAME"),
@@ -334,7 +338,13 @@ fn a_handshake_that_brings_a_secret_is_explained_and_adopted_by_nobody() {
     assert!(out(&checked).contains("takes the secret that the first handshake brings"), "{}", out(&checked));
     let event = files.write("e", format!("POST / HTTP/1.1\nX-Hook-Signature: {}\n\n{{}}", "00".repeat(32)));
     let unknown = run(&["verify", "--request", &event, "--source=a/s", "--config", &config]);
-    assert!(code(&unknown) == 8 && err(&unknown).contains("help: give the one that the provider handed over"));
+    assert!(
+        code(&unknown) == 8 && err(&unknown).contains("in its ledger, which is not read here"),
+        "{}",
+        err(&unknown)
+    );
+    let by_flag = run(&["verify", "--request", &event, "--scheme=asana"]);
+    assert!(code(&by_flag) == 8 && err(&by_flag).contains("help: give the one that the provider handed over"));
     let sign = run(&["sign", "--source=a/s", "--config", &config, "--data={}"]);
     assert!(code(&sign) != 0 && err(&sign).contains("the source has no secret of its own"), "{}", err(&sign));
     assert!(err(&run(&["verify", "--request", &request, "--scheme=github"])).contains("no secret"));
@@ -356,7 +366,11 @@ fn bad_input_is_told_apart() {
     let ok = ["--secret", WHSEC, "--request", &request];
     let garbage = files.write("g", b"\xff\xfe");
     for (args, why) in [
-        (&["verify", "--scheme=nix", "--secret=s", "--request", &request][..], "`nix` is not a scheme: use one of"),
+        (&["verify", "--scheme=nix", "--secret=s", "--request", &request][..], "`nix` is not a scheme"),
+        (&["sign", "--scheme=aws-sns", "--data=x"], "only the provider can sign for `aws-sns`"),
+        (&["send", "http://127.0.0.1:1/", "--scheme=plaid", "--data=x"], "only the provider can sign for `plaid`"),
+        (&["verify", "--scheme=sns", "--request", &request], "did you mean `aws-sns`?"),
+        (&["sign", "--scheme=Github", "--data=x"], "did you mean `github`?"),
         (&["verify", "--scheme=custom", "--secret=s", "--request", &request], "--source TENANT/NAME"),
         (&["verify", "--secret=whsec_?", "--request", &request], "secret 1: is not base64"),
         (&["verify", "--secret=env:NONE", "--request", &request], "`NONE` is not set"),

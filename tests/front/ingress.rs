@@ -439,6 +439,16 @@ async fn handshakes_are_answered_and_store_nothing() {
     {
         let reply = ask(front.address, &request).await;
         assert_problem(&reply, 405, "method_not_allowed");
+        let detail = reply.json()["detail"].as_str().unwrap_or_default().to_owned();
+        if request.contains("/slack") {
+            assert_eq!((reply.header("allow"), detail.as_str()), (Some("POST"), "only POST is allowed here"));
+        } else if request.contains("/meta") {
+            assert_eq!(reply.header("allow"), Some("GET, POST"));
+            assert!(detail.ends_with("alone, and query parameter hub.mode is absent or empty"), "{detail}");
+        } else if request.contains("/cloudevents") {
+            assert_eq!(reply.header("allow"), Some("OPTIONS, POST"));
+            assert_eq!(detail, "only POST is allowed here, and OPTIONS for the scheme's handshake");
+        }
     }
     assert_eq!(front.stored(), 0);
 }

@@ -310,3 +310,17 @@ async fn the_command_line_ships_a_plugin() {
     }
     assert!(run(&["plugin", "list"]).1.contains(one));
 }
+
+#[tokio::test]
+async fn uploads_that_find_no_room_are_told_when_to_come_again() {
+    let receiver = Receiver::kind().await;
+    let gateway = Gateway::start(&config(&receiver, "")).await;
+    for n in 0..8 {
+        assert_eq!(upload(&gateway, "?wait=false", slow(&format!("{n}"))).await.status, 202, "{n}");
+    }
+    let busy = upload(&gateway, "", sends("one more")).await;
+    assert_eq!((busy.status, busy.code()), (503, "busy".into()), "{}", busy.text);
+    assert_eq!(busy.headers["retry-after"], "5");
+    let versions = gateway.get("plugins/rules").await["versions"].as_array().unwrap().len();
+    assert_eq!(versions, 8, "nothing is left of it");
+}

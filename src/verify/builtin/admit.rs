@@ -14,8 +14,18 @@ pub(in crate::verify) struct Coded {
     pub(in crate::verify) check: Box<dyn Builtin>,
     /// How many secrets the source has.
     pub(in crate::verify) secrets: usize,
+    /// Whether a time is signed, and how far it may be off, where that matters.
+    pub(in crate::verify) time: SignedTime,
     pub(in crate::verify) id: Vec<Locator>,
     pub(in crate::verify) event_type: Vec<Locator>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::verify) enum SignedTime {
+    None,
+    /// It is read, and any will do.
+    Any,
+    Within,
 }
 
 impl Coded {

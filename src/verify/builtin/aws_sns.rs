@@ -18,6 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[Param {
         name: "topic_arns",
         kind: ParamKind::List,
+        about: "the topics that may send; `[]` lets any topic of any AWS account send",
         example: "arn:aws:sns:us-east-1:123456789012:orders",
         wrong: no_topic,
     }],
@@ -34,6 +35,7 @@ pub(super) const ENTRY: Entry = Entry {
                  and Type, a line each; of a confirmation SubscribeURL and Token too",
         time: Some("json:/Timestamp in rfc3339"),
         handshakes: &["POST with json:/Type = SubscriptionConfirmation, signed: confirmed by calling its SubscribeURL"],
+        only_verifies: true,
         ..About::BARE
     },
 };
@@ -187,11 +189,7 @@ impl Builtin for AwsSns {
         let url = KeyUrl::named(place, is_listed);
         let url = url.filter(|url| url.url().path().ends_with(".pem") && url.url().query().is_none());
         let url = url.ok_or_else(untrusted_url)?;
-        // Before anything is fetched: who knows none of the topics makes us ask nobody.
         let topic = there(&message.topic_arn, "TopicArn")?;
-        if !self.topics.is_empty() && !self.topics.iter().any(|known| known == topic) {
-            return Err(unknown_key("the message is of none of the source's topics").into());
-        }
         if topic.split(':').nth(3) != url.url().host_str().and_then(region) {
             return Err(untrusted_url().into());
         }
@@ -201,6 +199,10 @@ impl Builtin for AwsSns {
         let refused = |refusal: Refusal| Refusal { skew_seconds: Some(skew), ..refusal };
         let signature = base64(text).map_err(refused)?;
         algorithm.fits(&signature).map_err(refused)?;
+        // Before anything is fetched: who knows none of the topics makes us ask nobody.
+        if !self.topics.is_empty() && !self.topics.iter().any(|known| known == topic) {
+            return Err(refused(unknown_key("body field TopicArn is none of the source's `topic_arns`")).into());
+        }
         let secret = if given.is_empty() {
             let own = format!("sns.{}.amazonaws.com", url.url().host_str().and_then(region).unwrap_or_default());
             let fetched = key_of(key, || KeyQuery::get(url))?;

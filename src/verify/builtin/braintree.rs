@@ -23,7 +23,13 @@ const PAYLOAD: &str = "bt_payload";
 const CHALLENGE: &str = "bt_challenge";
 
 pub(super) const ENTRY: Entry = Entry {
-    params: &[Param { name: "public_key", kind: ParamKind::Text, example: "your_public_key", wrong: no_name }],
+    params: &[Param {
+        name: "public_key",
+        kind: ParamKind::Text,
+        about: "the public key that belongs to the private one",
+        example: "your_public_key",
+        wrong: no_name,
+    }],
     publishes_keys: false,
     headers: &[],
     build,
@@ -115,6 +121,10 @@ impl Builtin for Braintree {
 
     fn sign(&self, _: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError> {
         Err(SignError::NotAHeader(format!("form field {SIGNATURE}")))
+    }
+
+    fn greets_by(&self) -> Option<Method> {
+        Some(Method::GET)
     }
 
     fn greet(&self, facts: &Facts<'_>) -> Option<ChallengeAnswer> {

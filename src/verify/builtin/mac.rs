@@ -1,8 +1,8 @@
 //! A source's secrets as keys of one message authentication code.
 
-use super::read::{mismatch, undecodable};
-use crate::verify::key::{Algorithm, Candidate, Encoding, Key, candidate};
-use crate::verify::refusal::Refusal;
+use super::read::mismatch;
+use crate::verify::key::{Algorithm, Candidate, Encoding, Key, candidate, undecodable};
+use crate::verify::refusal::{CheckStep, Refusal};
 use crate::verify::sign::SignError;
 
 pub(in crate::verify) struct Macs {
@@ -19,7 +19,8 @@ impl Macs {
 
     /// One presented signature.
     pub(super) fn decode(&self, text: &str) -> Result<Candidate, Refusal> {
-        candidate(self.algorithm, Some(self.encoding), text.as_bytes()).ok_or_else(undecodable)
+        candidate(self.algorithm, Some(self.encoding), text.as_bytes())
+            .ok_or_else(|| Refusal::malformed(CheckStep::Decoding, undecodable(self.algorithm, Some(self.encoding))))
     }
 
     /// Which secret made one of the candidates. All are tried, so that the time tells nothing about which it was.

@@ -86,6 +86,10 @@ impl Builtin for Mandrill {
         Ok(vec![(SIGNATURE.to_owned(), signature)])
     }
 
+    fn greets_by(&self) -> Option<Method> {
+        Some(Method::HEAD)
+    }
+
     fn greet(&self, facts: &Facts<'_>) -> Option<ChallengeAnswer> {
         let request = facts.request;
         if *request.method == Method::HEAD {

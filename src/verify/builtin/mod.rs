@@ -26,7 +26,7 @@ mod truelayer;
 mod twilio;
 mod vonage;
 
-pub(in crate::verify) use admit::Coded;
+pub(in crate::verify) use admit::{Coded, SignedTime};
 pub(in crate::verify) use mac::Macs;
 
 use super::check::is_word;
@@ -36,6 +36,7 @@ use super::locator::{Facts, Locator};
 use super::refusal::{CheckStep, Refusal, RefusalCode};
 use super::sign::{SignError, SignRequest};
 use super::source::ChallengeAnswer;
+use http::Method;
 use serde_json::Value;
 
 /// The names that stand behind `builtin:`.
@@ -85,6 +86,8 @@ pub(in crate::verify) struct About {
     pub(in crate::verify) signed: &'static str,
     /// What is covered depends on the source's settings.
     pub(in crate::verify) covers_by_settings: bool,
+    /// The key that signs is the provider's own, and private.
+    pub(in crate::verify) only_verifies: bool,
     /// Where the signed time stands.
     pub(in crate::verify) time: Option<&'static str>,
     /// Ids and types that the code reads itself.
@@ -103,6 +106,7 @@ impl About {
         form: "",
         signed: "",
         covers_by_settings: false,
+        only_verifies: false,
         time: None,
         id: &[],
         event_type: &[],
@@ -118,6 +122,8 @@ pub(in crate::verify) const TEXT_KEY: &str = "the secret's text as it stands";
 pub struct Param {
     pub name: &'static str,
     pub kind: ParamKind,
+    /// What it is, for people.
+    pub about: &'static str,
     /// A value; of a list, its items with commas between.
     pub example: &'static str,
     /// What is wrong with a text, or with an item of a list: the rule and a remedy.
@@ -183,6 +189,11 @@ pub(in crate::verify) trait Builtin: Send + Sync {
 
     /// The headers that sign a request, the signature's first.
     fn sign(&self, request: SignRequest<'_>) -> Result<Vec<(String, String)>, SignError>;
+
+    /// The method besides POST that its handshake comes by.
+    fn greets_by(&self) -> Option<Method> {
+        None
+    }
 
     /// The answer to a handshake that carries no signature of ours. It keeps nothing and opens nothing.
     fn greet(&self, _facts: &Facts<'_>) -> Option<ChallengeAnswer> {

@@ -20,7 +20,13 @@ const ISSUED_TO: [&str; 2] = ["messageverificationcerts.paypal.com", "messagever
 const KIND: Kind = Kind::RsaSha256;
 
 pub(super) const ENTRY: Entry = Entry {
-    params: &[Param { name: "webhook_id", kind: ParamKind::Text, example: "8PT597110X687430LKGECATA", wrong: no_name }],
+    params: &[Param {
+        name: "webhook_id",
+        kind: ParamKind::Text,
+        about: "the webhook's id at PayPal, which is signed with each event",
+        example: "8PT597110X687430LKGECATA",
+        wrong: no_name,
+    }],
     publishes_keys: true,
     headers: &[SIGNATURE],
     build,
@@ -32,6 +38,7 @@ pub(super) const ENTRY: Entry = Entry {
         form: "base64",
         signed: "id and time of the transmission, `webhook_id`, the CRC-32 of the body: with `|` between",
         time: Some("header:PAYPAL-TRANSMISSION-TIME in rfc3339"),
+        only_verifies: true,
         ..About::BARE
     },
 };

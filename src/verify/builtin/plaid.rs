@@ -22,8 +22,20 @@ const KID_BYTES_MAX: usize = 64;
 
 pub(super) const ENTRY: Entry = Entry {
     params: &[
-        Param { name: "client_id", kind: ParamKind::UsualText, example: "5f3a1b2c3d4e5f6071829304", wrong: no_name },
-        Param { name: "environment", kind: ParamKind::OptionalText, example: "sandbox", wrong: no_environment },
+        Param {
+            name: "client_id",
+            kind: ParamKind::UsualText,
+            about: "whose the secret is; without it the secret is a key set",
+            example: "5f3a1b2c3d4e5f6071829304",
+            wrong: no_name,
+        },
+        Param {
+            name: "environment",
+            kind: ParamKind::OptionalText,
+            about: "`production`, unless `sandbox`",
+            example: "sandbox",
+            wrong: no_environment,
+        },
     ],
     publishes_keys: false,
     headers: &[TOKEN],
@@ -36,6 +48,7 @@ pub(super) const ENTRY: Entry = Entry {
         form: "a token (JWT)",
         signed: "the token, which holds a hash of the body",
         time: Some("iat of the token in s"),
+        only_verifies: true,
         ..About::BARE
     },
 };

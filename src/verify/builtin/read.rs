@@ -1,5 +1,6 @@
 //! Reading what the checks need, and the refusals when it is not there.
 
+use crate::verify::key::Encoding;
 use crate::verify::producer::truncated;
 use crate::verify::refusal::{CheckStep, Refusal, RefusalCode};
 use crate::verify::source::{ChallengeAnswer, Request};
@@ -35,8 +36,11 @@ pub(super) fn malformed(detail: impl Into<String>) -> Refusal {
 }
 
 pub(super) fn undecodable() -> Refusal {
-    let detail = "no signature decodes to the right number of bytes in the scheme's encoding";
-    Refusal::malformed(CheckStep::Decoding, detail)
+    not_in("the scheme's encoding, with the right number of bytes")
+}
+
+fn not_in(form: &str) -> Refusal {
+    Refusal::malformed(CheckStep::Decoding, format!("no signature is in {form}"))
 }
 
 pub(super) fn mismatch() -> Refusal {
@@ -52,17 +56,17 @@ pub(super) fn differs(what: &str) -> Refusal {
 /// Canonical base64 with its padding.
 pub(super) fn base64(text: &str) -> Result<Vec<u8>, Refusal> {
     if text.len() > SIGNATURE_TEXT_MAX {
-        return Err(undecodable());
+        return Err(not_in(Encoding::Base64.told()));
     }
-    STANDARD.decode(text).map_err(|_| undecodable())
+    STANDARD.decode(text).map_err(|_| not_in(Encoding::Base64.told()))
 }
 
 /// Canonical base64 for URLs, without padding.
 pub(super) fn base64url(text: &str) -> Result<Vec<u8>, Refusal> {
     if text.len() > SIGNATURE_TEXT_MAX {
-        return Err(undecodable());
+        return Err(not_in(Encoding::Base64Url.told()));
     }
-    URL_SAFE_NO_PAD.decode(text).map_err(|_| undecodable())
+    URL_SAFE_NO_PAD.decode(text).map_err(|_| not_in(Encoding::Base64Url.told()))
 }
 
 pub(super) fn sha256_hex(bytes: &[u8]) -> String {

@@ -30,12 +30,31 @@ const REQUIRED_EXAMPLE: &str = "@method,@target-uri,content-digest";
 
 pub(super) const ENTRY: Entry = Entry {
     params: &[
-        Param { name: "alg", kind: ParamKind::Text, example: "ed25519", wrong: no_algorithm },
-        Param { name: "keyid", kind: ParamKind::OptionalText, example: "key-1", wrong: no_keyid },
-        Param { name: "required_components", kind: ParamKind::List, example: REQUIRED_EXAMPLE, wrong: no_component },
+        Param {
+            name: "alg",
+            kind: ParamKind::Text,
+            about: "the one algorithm that is taken",
+            example: "ed25519",
+            wrong: no_algorithm,
+        },
+        Param {
+            name: "keyid",
+            kind: ParamKind::OptionalText,
+            about: "the name that the key has to have",
+            example: "key-1",
+            wrong: no_keyid,
+        },
+        Param {
+            name: "required_components",
+            kind: ParamKind::List,
+            about: "what every signature has to cover, at least",
+            example: REQUIRED_EXAMPLE,
+            wrong: no_component,
+        },
         Param {
             name: "jwks_url",
             kind: ParamKind::UsualText,
+            about: "where the partner publishes its keys, instead of `secrets`",
             example: "https://partner.example/jwks",
             wrong: no_key_url,
         },

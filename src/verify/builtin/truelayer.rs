@@ -35,6 +35,7 @@ pub(super) const ENTRY: Entry = Entry {
         form: "a token without its payload (JWS)",
         signed: "method and path, the headers that the token lists, body: a line each",
         time: Some("header:X-Tl-Webhook-Timestamp in rfc3339"),
+        only_verifies: true,
         ..About::BARE
     },
 };

@@ -230,7 +230,7 @@ impl Compiler {
         let texts = secrets.iter().filter_map(for_this).map(zeroize::Zeroizing::new);
         // An empty one is a mistake, never a check that everybody passes.
         let digests = texts.filter(|text| !text.is_empty()).map(|text| sha2::Sha256::digest(&*text).into()).collect();
-        at.map(|at| Check { at, digests, adopts: spec.adopt })
+        at.map(|at| Check { at, digests, key: spec.key.clone(), adopts: spec.adopt })
     }
 
     fn answer(&mut self, field: &str, text: &str, algorithm: Option<Algorithm>) -> Option<Vec<Piece>> {

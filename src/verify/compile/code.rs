@@ -2,7 +2,7 @@
 
 use super::Compiler;
 use crate::secret::Secret;
-use crate::verify::builtin::{BodyCover, Coded, Entry, Macs, PREFIX, ParamKind, entry};
+use crate::verify::builtin::{BodyCover, Coded, Entry, Macs, PREFIX, ParamKind, SignedTime, entry};
 use crate::verify::key::{Algorithm, Encoding, KeyForm};
 use crate::verify::source::DedupRule;
 use crate::verify::spec::{SchemeSpec, SourceSpec};
@@ -56,6 +56,11 @@ impl Compiler {
         }
         self.check_params(spec, entry);
         let tolerance_millis = self.window(spec, scheme);
+        let time = match (&scheme.time, tolerance_millis) {
+            (None, _) => SignedTime::None,
+            (Some(_), None) => SignedTime::Any,
+            (Some(_), Some(_)) => SignedTime::Within,
+        };
         let id = self.locators("id", &scheme.id);
         let event_type = self.locators("type", &scheme.event_type);
         let mut make = Make { compiler: self, spec, entry, secrets, tolerance_millis, told: false };
@@ -74,7 +79,7 @@ impl Compiler {
             DedupRule::Body => check.body() == BodyCover::Bytes,
             DedupRule::Never => true,
         };
-        Some((Coded { check, secrets: secrets.len(), id, event_type }, key_is_covered))
+        Some((Coded { check, secrets: secrets.len(), time, id, event_type }, key_is_covered))
     }
 
     fn check_params(&mut self, spec: &SourceSpec, entry: &'static Entry) {

@@ -170,7 +170,8 @@ impl Compiler {
             return Some(Vec::new());
         }
         let unknown = |name: &str| {
-            format!("`{{{name}}}` is not known: declare it in `vars`, or use one of {}", BUILT_IN.join(", "))
+            let known = vars.iter().map(|var| var.name.as_str()).chain(BUILT_IN).collect::<Vec<_>>().join(", ");
+            format!("`{{{name}}}` is not known: declare it in `vars`, or use one of {known}")
         };
         let plain = |name: &str| {
             let variable = || vars.iter().position(|v| v.name == name).map(Piece::Var);
@@ -244,7 +245,9 @@ impl Compiler {
         };
         self.check_tolerance("time.tolerance", time.tolerance);
         let Some(var) = vars.iter().position(|v| v.name == time.var) else {
-            self.problem("time.var", format!("`{}` is not a variable: declare it in `vars`", time.var));
+            let known = vars.iter().map(|var| format!("`{}`", var.name)).collect::<Vec<_>>().join(", ");
+            let known = if known.is_empty() { known } else { format!(", or use one of {known}") };
+            self.problem("time.var", format!("`{}` is not a variable: declare it in `vars`{known}", time.var));
             return None;
         };
         if vars[var].optional {
@@ -262,11 +265,10 @@ impl Compiler {
     fn emit(&mut self, text: &str, sig: Option<&SigSpec>, vars: &[Var]) -> Option<Vec<Vec<Piece>>> {
         let mut resolve = |name: &str| match name {
             SIGNATURE => Ok(Piece::Var(vars.len())),
-            _ => vars
-                .iter()
-                .position(|v| v.name == name)
-                .map(Piece::Var)
-                .ok_or_else(|| format!("`{{{name}}}` is not known: use `{{sig}}`, or declare it in `vars`")),
+            _ => vars.iter().position(|v| v.name == name).map(Piece::Var).ok_or_else(|| {
+                let known = vars.iter().map(|var| format!(", `{{{}}}`", var.name)).collect::<String>();
+                format!("`{{{name}}}` is not known: use `{{sig}}`{known}, or declare it in `vars`")
+            }),
         };
         let split = sig.and_then(|sig| sig.split.as_deref()).filter(|split| !split.is_empty());
         let items: Vec<&str> = split.map_or_else(|| vec![text], |split| text.split(split).collect());

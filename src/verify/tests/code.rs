@@ -432,6 +432,10 @@ fn who_knows_no_topic_of_ours_makes_us_ask_nobody() {
     };
     assert_eq!(judged(&of(&[]), &post), None);
     assert_eq!(judged(&of(&["arn:aws:sns:us-east-2:123456789012:other"]), &post), Some(RefusalCode::UnknownKey));
+    let steps = of(&["arn:aws:sns:us-east-2:123456789012:other"]).explain(post.request());
+    let told: Vec<&str> = steps.iter().map(|step| step.detail.as_str()).collect();
+    assert!(told[2].ends_with("there is no window, so any time is let in; `tolerance` sets one"), "{told:?}");
+    assert!(told[4].ends_with("body field TopicArn is none of the source's `topic_arns`"), "{told:?}");
     let body = String::from_utf8(post.body.to_vec()).unwrap();
     let elsewhere = Post { body: body.replace("sns.us-east-2.", "sns.made-up-1.").into(), ..post };
     assert_eq!(judged(&of(&[]), &elsewhere), Some(RefusalCode::UntrustedKeyUrl));

@@ -126,26 +126,68 @@ fn meta_is_answered_by_who_knows_the_verify_token() {
         assert_eq!(refusal_of(&meta, &asked), RefusalCode::MissingHeader, "{method} {query}");
     };
     none("GET", "?hub.mode=unsubscribe&hub.challenge=1&hub.verify_token=our-verify-token");
+    none("GET", "?hub.mode=subscribe&hub.verify_token=our-verify-token");
     none("GET", "?hub.challenge=1&hub.verify_token=wrong");
     none("POST", &query("our-verify-token"));
     none("POST", &query("wrong"));
     none("HEAD", &query("our-verify-token"));
-    // The token is right, and there is nothing to give back.
-    for rest in
-        ["", "&hub.challenge=", "&hub.challenge=1&hub.challenge=2", &format!("&hub.challenge={}", "1".repeat(2049))]
-    {
-        let asked = ask("GET", &format!("?hub.mode=subscribe&hub.verify_token=our-verify-token{rest}"), &[], "");
-        let refused = meta.admit(Request { method: &asked.method, ..asked.post.request() }).unwrap_err();
-        assert!(
-            refused.code == RefusalCode::HandshakeRefused && refused.detail.contains("what it wants back"),
-            "{refused}"
-        );
-    }
     // Without a token nobody is answered, and no token signs.
     is_refused(&of("meta"), &ask("GET", &query(""), &[], ""));
     let by_token = of_secret("meta", "our-verify-token");
     assert_eq!(refusal(&meta, &signed(&by_token, "", NOW, b"{}")), RefusalCode::SignatureMismatch);
     event(&meta, &signed(&of("meta"), "", NOW, b"{}"));
+}
+
+/// Who reads it knows what to mend.
+#[test]
+fn a_handshake_that_is_refused_says_why() {
+    let meta = compile(&builtin("meta"), vec![text_secret(), Secret::new("verify:our-verify-token")]);
+    let told = |source: &Source, query: &str| {
+        let asked = ask("GET", query, &[], "");
+        let request = Request { method: &asked.method, ..asked.post.request() };
+        let steps = source.explain(request);
+        assert_eq!(steps.len(), 1, "no step is told that was not taken: {steps:?}");
+        let refusal = source.admit(request).unwrap_err();
+        assert_eq!(steps[0].detail, refusal.to_string());
+        refusal.detail
+    };
+    let subscribe = "?hub.mode=subscribe&hub.challenge=1";
+    let other = format!("{subscribe}&hub.verify_token=other");
+    let long = format!("?hub.mode=subscribe&hub.verify_token=our-verify-token&hub.challenge={}", "1".repeat(2049));
+    for (source, query, why) in [
+        (&meta, other.as_str(), "parameter hub.verify_token is not what the source's secret for it says"),
+        (&meta, subscribe, "parameter hub.verify_token is absent or empty"),
+        (&of("meta"), &other, "the source has nothing to compare"),
+        (&of("meta"), &other, "none of its secrets begins with `verify:`"),
+        (&meta, "", "GET is for the scheme's handshake alone, and query parameter hub.mode is absent or empty"),
+        (&meta, "?hub.mode=unsubscribe", "hub.mode is not `subscribe`"),
+        (&meta, "?hub.mode=subscribe&hub.verify_token=our-verify-token", "hub.challenge is absent or empty"),
+        (
+            &meta,
+            "?hub.mode=subscribe&hub.verify_token=our-verify-token&hub.challenge=1&hub.challenge=2",
+            "hub.challenge is there more than once",
+        ),
+        (&meta, &long, "hub.challenge is longer than 2048 bytes"),
+        (
+            &of("x-twitter"),
+            "?crc_token=%7B%7D",
+            "GET is for the scheme's handshake alone, and it does not have that form",
+        ),
+    ] {
+        let detail = told(source, query);
+        assert!(detail.contains(why), "{query}: {detail}");
+    }
+    assert!(meta.warnings().is_empty(), "{:?}", meta.warnings());
+    let warnings = of("meta").warnings().join("; ");
+    assert!(
+        warnings.starts_with("secrets: none begins with `verify:`, so the scheme's handshake is refused"),
+        "{warnings}"
+    );
+    for (scheme, methods) in
+        [("meta", &["GET"][..]), ("github", &[]), ("cloudevents", &["OPTIONS"]), ("trello", &["HEAD"])]
+    {
+        assert_eq!(of(scheme).greeting_methods().into_iter().collect::<Vec<_>>(), methods, "{scheme}");
+    }
 }
 
 fn refusal_of(source: &Source, asked: &Asked) -> RefusalCode {

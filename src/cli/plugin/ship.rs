@@ -1,8 +1,8 @@
-//! `hookgate plugin …`.
+//! The verbs of a gateway: versions, and which is in use.
 
-use super::output::text;
-use super::table::Column;
-use super::{Client, Context, Exit, Failure, Format};
+use crate::cli::output::text;
+use crate::cli::table::Column;
+use crate::cli::{Client, Context, Exit, Failure, Format};
 use serde_json::{Value, json};
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -10,9 +10,8 @@ use std::path::PathBuf;
 /// More than any server takes.
 const COMPONENT_BYTES_MAX: u64 = 64 << 20;
 
-/// Plugins: their versions, and which is in use
 #[derive(clap::Subcommand, Debug)]
-pub(super) enum Plugin {
+pub(in crate::cli) enum Verb {
     /// All plugins, and what is in use
     List,
     /// One plugin: its versions, and who put what into use when
@@ -76,19 +75,19 @@ const ACTIVATIONS: [Column; 4] = [
 const VERSION_FIELDS: [&str; 8] =
     ["id", "state", "exports", "warnings", "digest", "bytes", "uploaded_at", "uploaded_by"];
 
-pub(super) async fn run(verb: Plugin, context: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(super) async fn run(verb: Verb, context: &mut Context<'_>) -> Result<Exit, Failure> {
     match verb {
-        Plugin::List => {
+        Verb::List => {
             let mut client = Client::new(context)?;
             let path = client.in_tenant(&["plugins"]).await?;
             context.output.list(&client.list(&path, &[], 10_000).await?, &COLUMNS, "name")?;
         }
-        Plugin::Get { name } => {
+        Verb::Get { name } => {
             let (client, path) = at(&name, &[], context).await?;
             let plugin = client.get(&path, &[]).await?;
             show(&plugin, context)?;
         }
-        Plugin::Upload { name, file, activate, no_wait } => {
+        Verb::Upload { name, file, activate, no_wait } => {
             let wasm = read(&file)?;
             let (client, path) = at(&name, &[], context).await?;
             let query = [("activate", activate.to_string()), ("wait", (!no_wait).to_string())];
@@ -102,11 +101,11 @@ pub(super) async fn run(verb: Plugin, context: &mut Context<'_>) -> Result<Exit,
                 output.say(&format!("to put it into use: hookgate plugin activate {name} {}", text(&version["id"])));
             }
         }
-        Plugin::Activate { name, version } => {
+        Verb::Activate { name, version } => {
             let (client, path) = at(&name, &["activate"], context).await?;
             changed(&client.post(&path, &json!({ "version": version })).await?, context)?;
         }
-        Plugin::Rollback { name } => {
+        Verb::Rollback { name } => {
             let (client, path) = at(&name, &["rollback"], context).await?;
             changed(&client.post(&path, &json!({})).await?, context)?;
         }
