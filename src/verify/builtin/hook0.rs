@@ -20,7 +20,13 @@ const TYPE: &str = "x-event-type";
 const LISTED_MAX: usize = 64;
 
 pub(super) const ENTRY: Entry = Entry {
-    params: &[Param { name: "allow_v0", kind: ParamKind::Switch, example: "true", wrong: no_switch }],
+    params: &[Param {
+        name: "allow_v0",
+        kind: ParamKind::Switch,
+        about: "lets in what only v0 signs, which binds neither the event's id nor its type",
+        example: "true",
+        wrong: no_switch,
+    }],
     publishes_keys: false,
     headers: &[SIGNATURE],
     build,
