@@ -44,6 +44,11 @@ fuzz seconds="60":
 plugins:
     plugins/build.sh --check
 
+# The author's way in Rust, JavaScript, Python and C, and the examples; needs node, npm, python3 and the network.
+languages:
+    cargo build --locked
+    plugins/languages.sh
+
 # The measurements behind every figure in docs/performance.md.
 bench:
     cargo bench --locked --bench gateway

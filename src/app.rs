@@ -2,7 +2,9 @@
 //!
 //! Start: ledger → resources → interrupted work → listeners. Stop: ingress → dispatch → admin → ledger.
 
+mod contents;
 mod estate;
+mod shipping;
 mod token;
 
 use crate::admin::{Admin, Serving};
@@ -19,7 +21,9 @@ use crate::plugin::{self, Compiler, Host};
 use crate::secret::Secret;
 use crate::telemetry::Metrics;
 use crate::{admin, operations};
+use contents::Contents;
 use estate::Rooms;
+use shipping::Shipping;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -59,6 +63,8 @@ pub enum Error {
     PluginHost(#[from] plugin::HostError),
     #[error("{0}")]
     Egress(#[from] egress::Error),
+    #[error("uploaded plugins {path}: {error}; the folder must be writable for this user", path = path.display())]
+    Contents { path: PathBuf, error: io::Error },
     #[error("the admin token {path}: {problem}", path = path.display())]
     Token { path: PathBuf, problem: String },
     /// Committed work is safe; what was under way is tried again by the next process.
@@ -122,6 +128,12 @@ impl Gateway {
         let (token, token_file) = token::operators(&settings.server, entropy.as_ref())?;
 
         let host = Host::new(host_settings(&settings, compiler, ledger.derived_key("plugin-cache")))?;
+        let shipping = Shipping::new(
+            Arc::clone(&shared),
+            Arc::clone(&host),
+            Arc::clone(&clock),
+            uploaded_contents(&settings, shared.as_ref()).await?,
+        );
         let client = Arc::new(egress::Client::new(&egress_settings(&settings, [ingress_address, admin_address])?)?);
         let keys = egress::Keys::new(Arc::clone(&client) as _, client.anchors(), Arc::clone(&clock));
         let targets = Arc::new(Targets::default());
@@ -132,6 +144,7 @@ impl Gateway {
         let state = admin::State {
             ledger: Arc::clone(&shared),
             slots: Arc::clone(&slots),
+            shipyard: Arc::new(Arc::clone(&shipping)),
             clock: Arc::clone(&clock),
             metrics: metrics.clone(),
             serving: is_serving,
@@ -147,6 +160,7 @@ impl Gateway {
             ingress: Arc::clone(&ingress),
             admin: Arc::clone(&admin),
             host,
+            shipping: Arc::clone(&shipping),
             clock: Arc::clone(&clock),
             entropy: Arc::clone(&entropy),
         });
@@ -183,6 +197,7 @@ impl Gateway {
         let background = vec![
             tokio::spawn(operations::run(shared, retention, watch, tokens.admin.clone())),
             tokio::spawn(metrics.tend(tokens.admin.clone())),
+            tokio::spawn(shipping.watch(tokens.admin.clone())),
         ];
         let keeper = Arc::clone(&ingress);
         let stop = tokens.admin.clone();
@@ -338,7 +353,20 @@ fn host_settings(settings: &Settings, compiler: Compiler, cache_key: Secret) -> 
     }
 }
 
-fn plugin_limits(limits: &crate::config::PluginLimits) -> plugin::Limits {
+/// Where uploads are kept, without what no version needs.
+async fn uploaded_contents(settings: &Settings, ledger: &dyn Ledger) -> Result<Contents, Error> {
+    let path = settings.server.ledger.with_file_name(contents::FOLDER);
+    let needed = ledger.needed_contents().await?;
+    let open = || {
+        let contents = Contents::open(path.clone())?;
+        contents.sweep(&needed)?;
+        Ok(contents)
+    };
+    open().map_err(|error| Error::Contents { path: path.clone(), error })
+}
+
+/// What the configuration grants, as the plugin host takes it.
+pub fn plugin_limits(limits: &crate::config::PluginLimits) -> plugin::Limits {
     plugin::Limits {
         component_bytes_max: bytes(limits.component_bytes_max),
         call_time_max: limits.call_time_max,

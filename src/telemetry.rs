@@ -29,6 +29,8 @@ pub const ATTEMPT_DURATION: &str = "hookgate_attempt_duration_seconds";
 pub const PLUGIN_CALL: &str = "hookgate_plugin_call_seconds";
 /// Label `kind`: a [`FaultKind`]'s word.
 pub const PLUGIN_FAULTS: &str = "hookgate_plugin_faults_total";
+/// Versions that were disabled by their faults.
+pub const PLUGINS_DISABLED: &str = "hookgate_plugins_disabled_total";
 pub const COMMIT: &str = "hookgate_commit_seconds";
 pub const COMMIT_BATCH: &str = "hookgate_commit_batch_size";
 pub const BLOCKED_ADDRESSES: &str = "hookgate_blocked_addresses_total";
@@ -214,6 +216,7 @@ fn register() {
         (BLOCKED_ADDRESSES, "Sends refused by the address guard."),
         (CONNECTIONS_REFUSED, "Connections closed at once, over a cap."),
         (HANDLER_PANICS, "Requests answered 500 after a panic."),
+        (PLUGINS_DISABLED, "Times a version of a plugin was disabled by faults in a row."),
         (CLOCK_JUMPS, "Times the wall clock was found to be set by more than 5 seconds."),
     ] {
         metrics::describe_counter!(name, help);

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/guests.rs"]
+mod guests;
+#[path = "command_line/plugins.rs"]
+mod plugins;
 #[path = "command_line/signing.rs"]
 mod signing;
 

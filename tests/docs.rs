@@ -166,7 +166,11 @@ fn routes_of_the_code() -> BTreeSet<Route> {
                 }
             }
             parts => {
-                let method = if line.contains("ForgetSecret") { "POST" } else { "GET" };
+                let is_verb = line.contains("ForgetSecret") || line.contains("PluginVerb");
+                let method = if is_verb { "POST" } else { "GET" };
+                if line.contains("Scope::Plugin(") {
+                    all.insert(("PUT".to_owned(), of(parts)));
+                }
                 all.insert((method.to_owned(), of(parts)));
                 if parts == ["\"events\""] {
                     all.insert(("POST".to_owned(), of(parts)));
@@ -204,6 +208,7 @@ fn every_code_of_an_error_is_one_that_is_given() {
         "src/admin/endpoints.rs",
         "src/admin/events.rs",
         "src/admin/input.rs",
+        "src/admin/plugins.rs",
         "src/admin/publish.rs",
         "src/admin/query.rs",
         "src/admin/status.rs",

@@ -18,3 +18,5 @@ mod ingress;
 mod office;
 #[path = "front/peer.rs"]
 mod peer;
+#[path = "front/plugins.rs"]
+mod plugins;

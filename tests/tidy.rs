@@ -48,6 +48,8 @@ const OUTSIDE_CRATES: &[(&str, &[&str])] = &[
     ("rusqlite", &["ledger"]),
     ("wasmtime", &["plugin"]),
     ("wasmparser", &["plugin"]),
+    ("wit_component", &["plugin"]),
+    ("wit_parser", &["plugin"]),
     ("reqwest", &["cli"]),
     ("hickory_resolver", &["egress"]),
     ("tokio_rustls", &["egress"]),

@@ -4,7 +4,7 @@ use super::answer;
 use super::input::{Nothing, parse_or_default};
 use super::query::Query;
 use super::{At, ledger_problem, not_found};
-use crate::delivery::{Name, Route};
+use crate::delivery::{Name, PluginVersionId, Route};
 use crate::http::{Answer, Problem};
 use crate::ledger::{EndpointKey, SourceKey, TenantKey};
 use crate::secret::Secret;
@@ -23,6 +23,15 @@ pub struct Tenant {
     pub key: TenantKey,
     pub sources: BTreeMap<Name, Source>,
     pub endpoints: BTreeMap<Name, Endpoint>,
+    pub plugins: BTreeMap<Name, Plugin>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    /// The version that the operator's file holds; `None`: the API manages it.
+    pub by_file: Option<PluginVersionId>,
+    /// Of one upload.
+    pub component_bytes_max: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -38,6 +47,8 @@ pub struct Endpoint {
     pub key: EndpointKey,
     /// Which published events it gets.
     pub route: Route,
+    /// One of the tenant's.
+    pub plugin: Option<Name>,
     /// The signing secret that the gateway made for it; `None`: the file names its own.
     pub generated_secret: Option<Secret>,
     pub shown: Shown,
@@ -77,7 +88,8 @@ impl Tenant {
     fn described(&self, name: &Name) -> Value {
         let sources: Vec<_> = self.sources.keys().collect();
         let endpoints: Vec<_> = self.endpoints.keys().collect();
-        json!({ "name": name, "sources": sources, "endpoints": endpoints })
+        let plugins: Vec<_> = self.plugins.keys().collect();
+        json!({ "name": name, "sources": sources, "endpoints": endpoints, "plugins": plugins })
     }
 }
 

@@ -12,12 +12,14 @@ mod events;
 mod hint;
 mod input;
 mod place;
+mod plugins;
 mod publish;
 mod query;
 mod rejections;
 mod status;
 
-pub use estate::{Endpoint, Estate, Shown, Source, Tenant};
+pub use estate::{Endpoint, Estate, Plugin, Shown, Source, Tenant};
+pub use plugins::{Refusal, Shipment, Shipped, Shipyard};
 pub use status::Serving;
 
 use crate::clock::Clock;
@@ -66,6 +68,7 @@ impl Settings {
 pub struct State {
     pub ledger: Arc<dyn Ledger>,
     pub slots: Arc<Slots>,
+    pub shipyard: Arc<dyn Shipyard>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
     /// Told by whoever opens and closes the listeners.
@@ -113,6 +116,9 @@ impl Admin {
         }
         only(&head.method, scope.allow())?;
         let at = At { admin: self, name, tenant, query: head.uri.query(), headers: &head.headers };
+        if let (&Method::PUT, Scope::Plugin(plugin)) = (&head.method, scope) {
+            return at.upload_plugin(plugin, &head.headers, body, connection).await;
+        }
         if head.method != Method::POST {
             return at.read(scope).await;
         }
@@ -167,7 +173,11 @@ impl At<'_> {
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
             Scope::Rejections => self.rejections().await,
-            Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::DeliveryVerb(..) => Err(not_found()),
+            Scope::Plugins => self.plugins().await,
+            Scope::Plugin(name) => self.plugin(name).await,
+            Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::PluginVerb(..) | Scope::DeliveryVerb(..) => {
+                Err(not_found())
+            }
         }
     }
 
@@ -178,12 +188,15 @@ impl At<'_> {
             Scope::ForgetSecret(name) => self.forget_secret(name, body).await,
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
+            Scope::PluginVerb(name, verb) => self.change_plugin(name, verb, body).await,
             Scope::Tenant
             | Scope::Sources
             | Scope::Source(_)
             | Scope::Endpoints
             | Scope::Endpoint(_)
             | Scope::EndpointSecret(_)
+            | Scope::Plugins
+            | Scope::Plugin(_)
             | Scope::Event(_)
             | Scope::EventBody(_)
             | Scope::Deliveries

@@ -9,6 +9,13 @@ pub(super) enum EndpointVerb {
     Disable,
 }
 
+/// A verb on a plugin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PluginVerb {
+    Activate,
+    Rollback,
+}
+
 /// A verb on a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DeliveryVerb {
@@ -37,6 +44,9 @@ pub(super) enum Scope<'a> {
     Endpoint(&'a str),
     EndpointVerb(&'a str, EndpointVerb),
     EndpointSecret(&'a str),
+    Plugins,
+    Plugin(&'a str),
+    PluginVerb(&'a str, PluginVerb),
     Events,
     Event(&'a str),
     EventBody(&'a str),
@@ -96,6 +106,10 @@ impl<'a> Scope<'a> {
                 };
                 Scope::EndpointVerb(name, verb)
             }
+            ["plugins"] => Scope::Plugins,
+            ["plugins", name] => Scope::Plugin(name),
+            ["plugins", name, "activate"] => Scope::PluginVerb(name, PluginVerb::Activate),
+            ["plugins", name, "rollback"] => Scope::PluginVerb(name, PluginVerb::Rollback),
             ["events"] => Scope::Events,
             ["events", id] => Scope::Event(id),
             ["events", id, "body"] => Scope::EventBody(id),
@@ -121,14 +135,18 @@ impl<'a> Scope<'a> {
     /// The methods that mean something here.
     pub(super) fn allow(self) -> &'static str {
         match self {
-            Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::DeliveryVerb(..) => "POST",
+            Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::PluginVerb(..) | Scope::DeliveryVerb(..) => {
+                "POST"
+            }
             Scope::Events => "GET, POST",
+            Scope::Plugin(_) => "GET, PUT",
             Scope::Tenant
             | Scope::Sources
             | Scope::Source(_)
             | Scope::Endpoints
             | Scope::Endpoint(_)
             | Scope::EndpointSecret(_)
+            | Scope::Plugins
             | Scope::Event(_)
             | Scope::EventBody(_)
             | Scope::Deliveries

@@ -53,6 +53,10 @@ impl Query {
         })
     }
 
+    pub(super) fn flag(&mut self, name: &'static str) -> Result<Option<bool>, Problem> {
+        self.read(name, "`true` or `false`", |value| value.parse().ok())
+    }
+
     fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>, Problem> {
         // An offset's plus sign that was not escaped arrives as a space.
         self.read(name, "an RFC 3339 time, such as 2026-01-31T08:00:00Z", |value| {

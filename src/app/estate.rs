@@ -1,18 +1,19 @@
 //! From what the file means to what each room needs of it, at the start and at every reload.
 
 use super::Error;
+use super::shipping::{Declared, Shipping, Ware};
 use crate::admin::{self, Admin, Shown};
 use crate::clock::{Clock, Timestamp};
-use crate::config::{EndpointSettings, Env, SecretRef, Settings, SourceSecret, SourceSettings, Tenant};
-use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Route};
-use crate::dispatch::{Advice, Target, Targets};
+use crate::config::{EndpointSettings, Env, PluginSettings, SecretRef, Settings, SourceSecret, SourceSettings, Tenant};
+use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, PluginVersionId, RetryPolicy, Route};
+use crate::dispatch::{Advice, InUse, Live, Target, Targets};
 use crate::entropy::Entropy;
 use crate::ingress::{Adopting, Ingress, Inlet, Routes, Verifier};
 use crate::ledger::{
     Declaration, DeclaredEndpoint, DeclaredTenant, EndpointCaps, EndpointEntry, EndpointKey, Ledger, Slots,
     TenantEntry, TenantKey,
 };
-use crate::plugin::{Host, Plugin};
+use crate::plugin::Host;
 use crate::secret::Secret;
 use crate::verify::standard::{Signer, generate_secret};
 use crate::verify::{ExpiringSecret, describe};
@@ -35,6 +36,7 @@ pub(super) struct Rooms {
     pub(super) ingress: Arc<Ingress>,
     pub(super) admin: Arc<Admin>,
     pub(super) host: Arc<Host>,
+    pub(super) shipping: Arc<Shipping>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<dyn Entropy>,
 }
@@ -43,10 +45,19 @@ fn problem(field: String, problem: &impl ToString) -> Error {
     Error::Resource { field, problem: problem.to_string() }
 }
 
-/// A plugin with its version's id.
-struct Versioned {
-    plugin: Arc<Plugin>,
-    version: crate::delivery::PluginVersionId,
+/// A plugin as endpoints use it.
+enum Supplied {
+    File(Arc<Live>, PluginVersionId),
+    Uploaded(Arc<Ware>),
+}
+
+impl Supplied {
+    fn live(&self) -> &Arc<Live> {
+        match self {
+            Supplied::File(live, _) => live,
+            Supplied::Uploaded(ware) => &ware.live,
+        }
+    }
 }
 
 impl Rooms {
@@ -71,9 +82,10 @@ impl Rooms {
         let mut loaded = HashMap::new();
         for (tenant, tenant_settings) in &settings.tenants {
             for (name, plugin) in &tenant_settings.plugins {
+                let PluginSettings::File(path) = plugin else { continue };
                 let field = format!("tenants.{tenant}.plugins.{name}.path");
-                let wasm = std::fs::read(&plugin.path)
-                    .map_err(|e| problem(field.clone(), &format!("{}: {e}", plugin.path.display())))?;
+                let wasm =
+                    std::fs::read(path).map_err(|e| problem(field.clone(), &format!("{}: {e}", path.display())))?;
                 let plugin = self.host.load(tenant, &wasm).await.map_err(|rejected| problem(field, &rejected))?;
                 for warning in plugin.warnings() {
                     // It was called with a made-up event, which its rules may rightly refuse.
@@ -90,12 +102,23 @@ impl Rooms {
             if let Some(entry) = directory.tenants.get(&tenant) {
                 let digest = *plugin.digest().as_bytes();
                 let version = self.ledger.plugin_version(entry.key, &name, digest, now).await?;
-                plugins.insert((tenant, name), Versioned { plugin: Arc::new(plugin), version });
+                let live = Live::new(InUse { rules: Arc::new(plugin), version: Some(version) });
+                plugins.insert((tenant, name), Supplied::File(Arc::new(live), version));
+            }
+        }
+        for (tenant, tenant_settings) in &settings.tenants {
+            let Some(entry) = directory.tenants.get(tenant) else { continue };
+            let uploaded = tenant_settings.plugins.iter().filter(|(_, p)| matches!(p, PluginSettings::Uploaded));
+            for (name, _) in uploaded {
+                let declared = Declared { key: entry.key, tenant: tenant.clone(), name: name.clone() };
+                let ware = self.shipping.prepare(declared).await?;
+                plugins.insert((tenant.clone(), name.clone()), Supplied::Uploaded(ware));
             }
         }
 
         let (mut caps, mut targets, mut source_names) = (Vec::new(), HashMap::new(), HashMap::new());
         let (mut inlets, mut tenants) = (Vec::new(), BTreeMap::new());
+        let (mut wares, mut others) = (HashMap::<_, Vec<EndpointKey>>::new(), Vec::new());
         for (tenant, tenant_settings) in &settings.tenants {
             let Some(entry) = directory.tenants.get(tenant) else { continue };
             let routes = routes(tenant_settings, entry);
@@ -115,11 +138,16 @@ impl Rooms {
             for (name, e) in &tenant_settings.endpoints {
                 let Some(known) = entry.endpoints.get(name) else { continue };
                 caps.push(caps_of(e, known.key, entry.key));
-                let plugin = e.plugin.as_ref().and_then(|plugin| plugins.get(&(tenant.clone(), plugin.clone())));
-                let target = target(tenant, name, e, known, plugin, env)?;
+                let of = e.plugin.as_ref().map(|plugin| (tenant.clone(), plugin.clone()));
+                let plugin = of.as_ref().and_then(|of| plugins.get(of));
+                let target = target(tenant, name, e, known, plugin.map(Supplied::live), env)?;
                 targets.insert(known.key, Arc::new(target));
+                match (of, plugin) {
+                    (Some(of), Some(Supplied::Uploaded(_))) => wares.entry(of).or_default().push(known.key),
+                    (_, _) => others.push(known.key),
+                }
             }
-            tenants.insert(tenant.clone(), shown(tenant_settings, entry));
+            tenants.insert(tenant.clone(), shown(tenant, tenant_settings, entry, &plugins));
         }
 
         let limits = &settings.limits;
@@ -127,6 +155,11 @@ impl Rooms {
         self.targets.replace(targets, source_names);
         self.ingress.replace_routes(inlets.into_iter().collect::<Routes>());
         self.admin.replace_estate(admin::Estate { tenants });
+        let supplied = plugins.into_iter().filter_map(|(of, supplied)| match supplied {
+            Supplied::Uploaded(ware) => Some((ware, wares.remove(&of).unwrap_or_default())),
+            Supplied::File(..) => None,
+        });
+        self.shipping.replace(supplied.collect(), others).await;
         Ok(directory.tenants.iter().map(|(name, entry)| (name.clone(), entry.key)).collect())
     }
 
@@ -201,7 +234,7 @@ fn target(
     name: &Name,
     endpoint: &EndpointSettings,
     known: &EndpointEntry,
-    plugin: Option<&Versioned>,
+    plugin: Option<&Arc<Live>>,
     env: &Env,
 ) -> Result<Target, Error> {
     let field = |key: &str| format!("tenants.{tenant}.endpoints.{name}.{key}");
@@ -211,11 +244,7 @@ fn target(
     }
     let advice = match plugin {
         None => Advice::Builtin,
-        Some(Versioned { plugin, version }) => Advice::Plugin {
-            rules: Arc::clone(plugin) as Arc<dyn crate::plugin::Rules>,
-            version: *version,
-            config: endpoint.plugin_config.to_string(),
-        },
+        Some(live) => Advice::Plugin { live: Arc::clone(live), config: endpoint.plugin_config.to_string() },
     };
     Ok(Target {
         tenant: tenant.clone(),
@@ -230,7 +259,12 @@ fn target(
 }
 
 /// What the API shows of a tenant: never a secret.
-fn shown(tenant: &Tenant, entry: &TenantEntry) -> admin::Tenant {
+fn shown(
+    tenant_name: &Name,
+    tenant: &Tenant,
+    entry: &TenantEntry,
+    plugins: &HashMap<(Name, Name), Supplied>,
+) -> admin::Tenant {
     let sources = tenant.sources.iter().filter_map(|(name, s)| {
         let (key, adopts) = (*entry.sources.get(name)?, s.secrets.is_empty() && s.spec.adopts());
         Some((name.clone(), admin::Source { key, adopts, shown: Shown::new(source_fields(s)) }))
@@ -239,9 +273,19 @@ fn shown(tenant: &Tenant, entry: &TenantEntry) -> admin::Tenant {
         let key = entry.endpoints.get(name)?.key;
         let shown = Shown::new(endpoint_fields(e));
         let made = e.signing_secrets.is_empty().then(|| entry.endpoints.get(name)?.generated_secret.clone()).flatten();
-        Some((name.clone(), admin::Endpoint { key, route: e.route.clone(), generated_secret: made, shown }))
+        let (route, plugin) = (e.route.clone(), e.plugin.clone());
+        Some((name.clone(), admin::Endpoint { key, route, plugin, generated_secret: made, shown }))
     });
-    admin::Tenant { key: entry.key, sources: sources.collect(), endpoints: endpoints.collect() }
+    let component_bytes_max = tenant.plugin_limits.component_bytes_max;
+    let supplied = tenant.plugins.keys().filter_map(|name| {
+        let by_file = match plugins.get(&(tenant_name.clone(), name.clone()))? {
+            Supplied::File(_, version) => Some(*version),
+            Supplied::Uploaded(_) => None,
+        };
+        Some((name.clone(), admin::Plugin { by_file, component_bytes_max }))
+    });
+    let plugins = supplied.collect();
+    admin::Tenant { key: entry.key, sources: sources.collect(), endpoints: endpoints.collect(), plugins }
 }
 
 fn object(value: Value) -> Map<String, Value> {

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// A compilation has its own limit, and others may be before it.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 /// For what is nice to know.
 const GLANCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// An event's body may have 25 MiB; a page of 200 deliveries has far less.
@@ -121,6 +123,13 @@ impl Client {
         if answer.is_empty() { Ok(Value::Null) } else { json(&answer) }
     }
 
+    /// Uploads a component.
+    pub async fn put_wasm(&self, path: &str, query: &[(&str, String)], wasm: Vec<u8>) -> Result<Value, Failure> {
+        let request = self.request(Method::PUT, path, query)?;
+        let request = request.header(header::CONTENT_TYPE, "application/wasm").body(wasm).timeout(UPLOAD_TIMEOUT);
+        json(&self.answer(path, request).await?)
+    }
+
     /// Up to `limit` items over as many pages as it takes, as one document.
     pub async fn list(&self, path: &str, query: &[(&str, String)], limit: u32) -> Result<Value, Failure> {
         let mut items: Vec<Value> = Vec::new();
@@ -153,6 +162,22 @@ impl Client {
         body: Option<&Value>,
         request_id: Option<&str>,
     ) -> Result<Bytes, Failure> {
+        let mut request = self.request(method, path, query)?;
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        if let Some(id) = request_id {
+            request = request.header(IDEMPOTENCY_KEY, id);
+        }
+        self.answer(path, request).await
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+    ) -> Result<reqwest::RequestBuilder, Failure> {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
         if !query.is_empty() {
@@ -162,13 +187,10 @@ impl Client {
         let mut bearer = header::HeaderValue::from_bytes(&bearer)
             .map_err(|_| Failure::usage("the token has characters that no token has", "check HOOKGATE_TOKEN"))?;
         bearer.set_sensitive(true);
-        let mut request = self.http.request(method, url).header(header::AUTHORIZATION, bearer);
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        if let Some(id) = request_id {
-            request = request.header(IDEMPOTENCY_KEY, id);
-        }
+        Ok(self.http.request(method, url).header(header::AUTHORIZATION, bearer))
+    }
+
+    async fn answer(&self, path: &str, request: reqwest::RequestBuilder) -> Result<Bytes, Failure> {
         let mut response = request.send().await.map_err(|e| self.unreachable(&e))?;
         let status = response.status();
         let mut answer = BytesMut::new();

@@ -16,6 +16,7 @@ mod exit;
 mod keys;
 pub mod listen;
 mod output;
+mod plugin;
 mod reference;
 pub mod request;
 pub mod send;
@@ -137,6 +138,9 @@ enum Command {
     Event(event::Event),
     /// A receiver that prints what it gets, and verifies it
     Listen(listen::Listen),
+    /// Plugins: begin one, build it, see what it does, and ship it to a gateway
+    #[command(subcommand)]
+    Plugin(plugin::Plugin),
     /// Sign a body and post it
     Send(send::Send),
     /// Run the gateway: ingress, dispatch and admin API in one process
@@ -201,6 +205,7 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Endpoint(verb) => block_on(endpoint::run(verb, context)),
         Command::Event(verb) => block_on(event::run(verb, context)),
         Command::Listen(args) => block_on(listen::run(&args, context)),
+        Command::Plugin(verb) => block_on(plugin::run(verb, context)),
         Command::Send(args) => block_on(send::run(&args, context)),
         Command::Serve(args) => serve::run(&args, context),
         Command::Sign(args) => sign::run(&args, context),

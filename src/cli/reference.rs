@@ -31,12 +31,39 @@ const EXITS: [(Exit, &str); 9] = [
 ];
 
 /// What is worth more words than the help has room for, by command.
-const NOTES: [(&str, &str); 6] = [
+const NOTES: [(&str, &str); 11] = [
     (
         "hookgate demo",
         "With `--json` the tour is one document: `stages`, each with its `title`, the `way` of the event and the `facts` \
          shown, the `urls`, and the `seconds` it took. In the demo's folder, which it names, every command finds its \
          gateway by the configuration there.",
+    ),
+    (
+        "hookgate plugin build",
+        "Rust is built by cargo, JavaScript by componentize-qjs, Python by componentize-py, C by zig or by what the \
+         variable `CC` names. What is missing is named with the command that installs it; nothing is installed. A core \
+         module becomes a component here; no other tool is needed. The exit code is 8 when a gateway would refuse what \
+         was built.",
+    ),
+    (
+        "hookgate plugin check",
+        "A component is looked at, compiled by a child process within a gateway's bounds, linked, and called once, as at \
+         an upload. The limits are those of the tenant in the file that `--config` names, else what the project asks \
+         for, else the defaults. Exit code 8 when it is refused.",
+    ),
+    (
+        "hookgate plugin test",
+        "[Fixtures](plugins.md#fixtures) run on a gateway's engine with a gateway's limits, found as `check` finds \
+         them. Exit code 8 when one fails or is none. `--quiet` names those alone.",
+    ),
+    (
+        "hookgate plugin run",
+        "The memory is that of the instance at the end of the call. Exit code 8 when it is not as expected.",
+    ),
+    (
+        "hookgate plugin bench",
+        "A time is that of a call as a gateway counts it: a fresh instance, the arguments in, the answer out and \
+         checked. Exit code 8 when a call was a fault.",
     ),
     (
         "hookgate tail",
@@ -75,7 +102,7 @@ const NOTES: [(&str, &str); 6] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 45] = [
+const EXAMPLES: [(&str, &str); 63] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -119,6 +146,24 @@ const EXAMPLES: [(&str, &str); 45] = [
         "hookgate listen",
         "hookgate listen --port 9000 --secret env:BILLING_SIGNING --status 503,503,200 --retry-after 3",
     ),
+    ("hookgate plugin new", "hookgate plugin new --lang js partner-rules"),
+    ("hookgate plugin new", "hookgate plugin new --lang rust partner-rules --dir rules --force"),
+    ("hookgate plugin build", "hookgate plugin build"),
+    ("hookgate plugin build", "hookgate plugin build rules --json"),
+    ("hookgate plugin check", "hookgate plugin check"),
+    ("hookgate plugin check", "hookgate plugin check partner-rules.wasm --config hookgate.toml --tenant acme"),
+    ("hookgate plugin test", "hookgate plugin test"),
+    ("hookgate plugin test", "hookgate plugin test --update fixtures/refused.json"),
+    ("hookgate plugin test", "hookgate plugin test rules --plugin partner-rules.wasm --junit report.xml"),
+    ("hookgate plugin run", "hookgate plugin run fixtures/refused.json"),
+    ("hookgate plugin bench", "hookgate plugin bench"),
+    ("hookgate plugin bench", "hookgate plugin bench fixtures/refused.json --calls 10000"),
+    ("hookgate plugin fixture-schema", "hookgate plugin fixture-schema"),
+    ("hookgate plugin list", "hookgate plugin list"),
+    ("hookgate plugin get", "hookgate plugin get billing-rules"),
+    ("hookgate plugin upload", "hookgate plugin upload billing-rules billing-rules.wasm --activate"),
+    ("hookgate plugin activate", "hookgate plugin activate acme/billing-rules plg_01a22c30c0f870008114eb4fe6826dad"),
+    ("hookgate plugin rollback", "hookgate plugin rollback billing-rules"),
     (
         "hookgate send",
         "hookgate send http://127.0.0.1:8080/in/acme/github --source acme/github --type push --body push.json",

@@ -117,7 +117,11 @@ pub(super) fn runtime(threads: Option<usize>) -> std::io::Result<tokio::runtime:
 
 pub(super) fn failed(error: &Error) -> Failure {
     let exit = match error {
-        Error::Resource { .. } | Error::Token { .. } | Error::PluginHost(_) | Error::Egress(_) => Exit::Usage,
+        Error::Resource { .. }
+        | Error::Token { .. }
+        | Error::Contents { .. }
+        | Error::PluginHost(_)
+        | Error::Egress(_) => Exit::Usage,
         Error::Ledger(_) | Error::Listener { .. } | Error::Stopped(_) => Exit::Failed,
     };
     Failure::new(exit, error.to_string())

@@ -75,13 +75,14 @@ fn chapters() -> Vec<Chapter> {
         },
         Chapter {
             title: "`[tenants.<name>.plugins.<name>]`",
-            intro: "A WebAssembly component whose rules an endpoint may name.",
+            intro: "A WebAssembly component whose rules an endpoint may name: from a file, or uploaded by the API.",
             keys: vec![key(
                 "tenants.<name>.plugins.<name>.path",
                 "path",
-                "required",
+                "none",
                 "≤ `component_bytes_max`",
-                "The component. A relative path starts at the configuration file.",
+                "The component. A relative path starts at the configuration file. Without it the API manages the \
+                 plugin: its versions are uploaded, and its endpoints wait until one is active.",
             )],
         },
     ]

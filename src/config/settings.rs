@@ -282,8 +282,11 @@ pub struct EndpointSettings {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PluginSettings {
-    pub path: PathBuf,
+pub enum PluginSettings {
+    /// The operator's component.
+    File(PathBuf),
+    /// Its versions are uploaded by the API.
+    Uploaded,
 }
 
 /// A token bucket.

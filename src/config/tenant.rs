@@ -43,7 +43,7 @@ fn tenant(walk: &mut Walk<'_>, named: &Name, mut s: Section<'_>, gateway: &Setti
     let mut plugin_places = BTreeMap::new();
     for (name, section) in declared {
         plugin_places.insert(name.clone(), section.at());
-        if let Some(settings) = plugin(walk, section, &limits) {
+        if let Some(settings) = plugin(walk, (named, &name), section, &limits) {
             plugins.insert(name, settings);
         }
     }
@@ -82,12 +82,25 @@ fn tenant(walk: &mut Walk<'_>, named: &Name, mut s: Section<'_>, gateway: &Setti
     Tenant { sources, endpoints, plugins, retention, plugin_limits: limits }
 }
 
-fn plugin(walk: &mut Walk<'_>, mut s: Section<'_>, limits: &PluginLimits) -> Option<PluginSettings> {
+fn plugin(
+    walk: &mut Walk<'_>,
+    (tenant, name): (&Name, &Name),
+    mut s: Section<'_>,
+    limits: &PluginLimits,
+) -> Option<PluginSettings> {
     let written = s.string(walk, "path");
-    if !s.has("path") {
-        walk.reject(&s.at(), "a plugin needs a `path`", "write e.g. path = \"plugins/billing-rules.wasm\"");
+    let uploaded = !s.has("path");
+    if uploaded {
+        walk.warn(
+            &s.at(),
+            "no `path`: the API manages this plugin, and its endpoints wait until a version is active",
+            format!("upload one: `hookgate plugin upload {tenant}/{name} FILE --activate`; or write a `path`"),
+        );
     }
     s.close(walk);
+    if uploaded {
+        return Some(PluginSettings::Uploaded);
+    }
     let at = written?;
     let path = walk.base_of(&at.place).join(&at.value);
     if walk.outside == Outside::Look {
@@ -112,7 +125,7 @@ fn plugin(walk: &mut Walk<'_>, mut s: Section<'_>, limits: &PluginLimits) -> Opt
             ),
         }
     }
-    Some(PluginSettings { path })
+    Some(PluginSettings::File(path))
 }
 
 /// Its form, imports and exports. Whether it compiles is found out when it is loaded.

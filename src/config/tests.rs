@@ -263,7 +263,7 @@ fn every_rule_has_its_message() {
         (e("retry = { jitter = \"some\" }"), "tenants.a.endpoints.e.retry.jitter", "\"full\""),
         (e("retry = { max_age = \"0s\" }"), "tenants.a.endpoints.e.retry.max_age", "from 1s"),
         // Plugins.
-        ("[tenants.a.plugins.p]".into(), "tenants.a.plugins.p", "needs a `path`"),
+        ("[tenants.a.plugins.p]\npath = 5".into(), "tenants.a.plugins.p.path", "a string"),
         (
             format!("[tenants.a.plugins.p]\npath = \"{}\"", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")),
             "tenants.a.plugins.p.path",
@@ -367,7 +367,8 @@ fn the_full_file_means_what_it_says() {
     assert_eq!(acme.retention, Retention { payloads: day, rows: day * 30 });
     assert_eq!(acme.plugin_limits.component_bytes_max, 32 << 20);
     assert_eq!(acme.plugin_limits.call_time_max, Duration::from_millis(200));
-    assert_eq!(acme.plugins[&name("billing-rules")].path, dir.path().join("plugins/billing-rules.wasm"));
+    let file = PluginSettings::File(dir.path().join("plugins/billing-rules.wasm"));
+    assert_eq!(acme.plugins[&name("billing-rules")], file);
 
     let github = &acme.sources[&name("github")];
     assert_eq!(github.spec.scheme, "github");
@@ -559,6 +560,10 @@ fn warnings_do_not_stop_anybody() {
         (with_source("secrets = []").replace("github", "asana"), "without `secrets` the source takes"),
         (with_plugin, "only up to 256KiB"),
         (unused, "no endpoint uses this plugin"),
+        (
+            format!("{}plugin = \"p\"\n[tenants.a.plugins.p]", with_endpoint("")),
+            "`hookgate plugin upload a/p FILE --activate`",
+        ),
         (with_endpoint("plugin_config = { a = 1 }"), "of no use"),
         (with_endpoint("sources = []"), "no source at all"),
         (with_endpoint("retry = { max_attempts = 2, delays = [\"1s\", \"2s\"] }"), "never reached"),

@@ -1,6 +1,6 @@
 //! One attempt, from its lease to its settlement: each step takes what the one before it gave.
 
-use super::{Advice, Crew, Stop, Target, headers};
+use super::{Advice, Crew, InUse, Stop, Target, headers};
 use crate::clock::Timestamp;
 use crate::crash;
 use crate::delivery::classify::{Observed, after_fault, builtin};
@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Between two tries to write an outcome down. Sending has stopped by itself meanwhile: the slot is held.
 const SETTLE_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+const PLUGIN_CHANGED: Reason = Reason::word("plugin_changed");
 
 /// What is known of an attempt while it runs.
 struct Report {
@@ -101,9 +103,16 @@ async fn report(crew: &Crew, stop: &Stop, claimed: &Claimed, target: &Target) ->
             let draft = Draft::as_it_came(claimed, target);
             send(crew, stop, claimed, target, draft, None).await
         }
-        Advice::Plugin { rules, version, config } => {
-            let adviser = Adviser::new(crew, claimed, target, rules.as_ref(), *version, config);
-            advised(crew, stop, claimed, target, adviser).await
+        Advice::Plugin { live, config } => {
+            let in_use = live.in_use();
+            let adviser = Adviser::new(crew, claimed, target, &in_use, config);
+            let report = advised(crew, stop, claimed, target, adviser).await;
+            let unavailable = matches!(&report.outcome, Outcome::Faulted(Fault { kind: FaultKind::Unavailable, .. }));
+            if unavailable && !Arc::ptr_eq(&in_use, &live.in_use()) {
+                // Another version has taken over meanwhile: no reason to let the endpoint rest.
+                return Report { outcome: Outcome::Released(PLUGIN_CHANGED), ..report };
+            }
+            report
         }
     }
 }
@@ -331,14 +340,7 @@ struct Adviser<'a> {
 }
 
 impl<'a> Adviser<'a> {
-    fn new(
-        crew: &Crew,
-        claimed: &'a Claimed,
-        target: &'a Target,
-        rules: &'a dyn Rules,
-        version: PluginVersionId,
-        config: &'a str,
-    ) -> Self {
+    fn new(crew: &Crew, claimed: &'a Claimed, target: &'a Target, in_use: &'a InUse, config: &'a str) -> Self {
         let event = &claimed.event;
         let mut attributes = vec![("tenant", target.tenant.to_string())];
         if let Some(source) = event.source.and_then(|key| crew.targets.source(key)) {
@@ -348,7 +350,7 @@ impl<'a> Adviser<'a> {
             attributes.push(("key", key.clone()));
         }
         Adviser {
-            rules,
+            rules: in_use.rules.as_ref(),
             config,
             target,
             event_id: event.id.to_string(),
@@ -358,7 +360,7 @@ impl<'a> Adviser<'a> {
             idempotency_key: &claimed.idempotency_key,
             now: crew.clock.now(),
             attributes,
-            used: PluginUse { version: Some(version), ..PluginUse::default() },
+            used: PluginUse { version: in_use.version, ..PluginUse::default() },
         }
     }
 

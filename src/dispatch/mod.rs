@@ -14,7 +14,7 @@ mod time;
 
 pub use rescue::requeue_interrupted;
 pub use tally::Tally;
-pub use targets::{Advice, Target, Targets};
+pub use targets::{Advice, InUse, Live, Target, Targets};
 
 use crate::clock::ClockWatch;
 use crate::egress::Transport;

@@ -27,11 +27,34 @@ pub enum Advice {
     /// The built-in rules.
     Builtin,
     Plugin {
-        rules: Arc<dyn Rules>,
-        version: PluginVersionId,
+        live: Arc<Live>,
         /// The endpoint's settings for it: JSON text.
         config: String,
     },
+}
+
+/// The version of a plugin that is in use. An attempt takes it once and keeps it; the next one may get another.
+pub struct Live(ArcSwap<InUse>);
+
+pub struct InUse {
+    pub rules: Arc<dyn Rules>,
+    /// `None`: no version is in use, and the rules say so to whoever asks.
+    pub version: Option<PluginVersionId>,
+}
+
+impl Live {
+    pub fn new(in_use: InUse) -> Self {
+        Live(ArcSwap::from_pointee(in_use))
+    }
+
+    /// For every attempt from now on.
+    pub fn replace(&self, in_use: InUse) {
+        self.0.store(Arc::new(in_use));
+    }
+
+    pub fn in_use(&self) -> Arc<InUse> {
+        self.0.load_full()
+    }
 }
 
 /// The targets by endpoint, replaced as a whole when the configuration changes.

@@ -10,6 +10,7 @@
 mod adoptions;
 mod error;
 mod operations;
+mod plugins;
 mod queue;
 mod records;
 mod rejections;
@@ -21,6 +22,11 @@ pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
 pub use error::LedgerError;
 pub use operations::{
     Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
+};
+pub use plugins::{
+    ACTIVATIONS_MAX, Activate, Activated, ActivationRow, Change, Disable, FaultRow, Findings, History, Judgement,
+    PLUGIN_PAUSES, Plugins, REJECTED_MAX, Rejection, Upload, UploadRow, Uploaded, VERSIONS_MAX, VersionRow,
+    VersionState,
 };
 pub use queue::{
     Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, DeclaredEndpoint, DeclaredTenant, Directory,
@@ -39,9 +45,9 @@ pub use slots::{EndpointCaps, Slot, Slots, Taken};
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions {}
+pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins {}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions> Ledger for T {}
+impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins> Ledger for T {}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

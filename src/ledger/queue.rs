@@ -65,15 +65,6 @@ pub trait Queue: Send + Sync + 'static {
     /// For every endpoint with pending work: when the first of it is due. Paused and disabled endpoints included.
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError>;
 
-    /// The id of this content as a version of this plugin: the same for the same content, minted when new.
-    async fn plugin_version(
-        &self,
-        tenant: TenantKey,
-        plugin: &Name,
-        digest: [u8; 32],
-        now: Timestamp,
-    ) -> Result<PluginVersionId, LedgerError>;
-
     /// Writes out what is queued and closes. Verbs after this are `Unavailable`.
     async fn close(&self) -> Result<(), LedgerError>;
 }

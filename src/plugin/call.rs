@@ -9,7 +9,7 @@ use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDe
 /// What goes with a store. A store serves one call and is gone.
 pub(super) struct CallState {
     deadline: Instant,
-    memory_bytes: usize,
+    pub(super) memory_bytes: usize,
     memory_bytes_max: usize,
     memory_growth: usize,
     memory_refused: bool,

@@ -19,7 +19,7 @@ const REFERENCE_BYTES_MAX: usize = 512;
 /// The attribute of an attempt that tells how many response headers were left out for not being UTF-8.
 const HEADERS_DROPPED: &str = "response-headers-dropped";
 
-pub(super) fn attributes<'a>(pairs: &'a [(&'static str, String)]) -> Fields<'a> {
+pub(super) fn attributes<'a>(pairs: &'a [(&'a str, String)]) -> Fields<'a> {
     pairs.iter().map(|(name, value)| wit::FieldParam { name, value }).collect()
 }
 

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
 
@@ -111,6 +111,8 @@ pub struct Host {
     pub(super) calls: Semaphore,
     /// One compilation at a time, and never the same one twice.
     pub(super) compiling: tokio::sync::Mutex<()>,
+    /// Told whenever a version is disabled by its faults.
+    pub(super) disabled: Notify,
     tenants: Mutex<HashMap<Name, Weak<Semaphore>>>,
     loaded: Mutex<HashMap<(Name, Digest), Weak<Loaded>>>,
 }
@@ -143,6 +145,7 @@ impl Host {
             calls: Semaphore::new(settings.calls_max),
             artefacts,
             compiling: tokio::sync::Mutex::new(()),
+            disabled: Notify::new(),
             tenants: Mutex::default(),
             loaded: Mutex::default(),
             settings,
@@ -152,6 +155,11 @@ impl Host {
     /// The bare engine, so that the cost of a call can be measured without the host around it.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Resolves when some version was disabled by its faults since the last time. For one who waits.
+    pub async fn some_disabled(&self) {
+        self.disabled.notified().await;
     }
 
     /// What `tenant` may use: its grant, or what all have.

@@ -10,7 +10,7 @@ use super::{
     inspect,
 };
 use crate::clock::Timestamp;
-use crate::delivery::{Fault, Name};
+use crate::delivery::{Fault, FaultKind, Name};
 use bytes::Bytes;
 use http::HeaderMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Host {
     /// The same bytes of one tenant are compiled once, also when several callers load them together.
     pub async fn load(self: &Arc<Host>, tenant: &Name, wasm: &[u8]) -> Result<Plugin, Rejected> {
         let limits = *self.limits(tenant);
-        let exports = inspect::inspect(wasm, &limits)?;
+        let exports = inspect::look(wasm, &limits)?;
         let digest = Digest::of(wasm);
         if let Some(loaded) = self.live(tenant, digest) {
             return Ok(Plugin::new(self, tenant, loaded));
@@ -163,6 +163,13 @@ fn wrong_types(error: &wasmtime::Error) -> Rejected {
 }
 
 fn no_instance(fault: &Fault) -> Rejected {
+    if fault.kind == FaultKind::Memory {
+        return Rejected {
+            rule: "memory",
+            finding: format!("no instance could be made of it: {}", fault.detail),
+            remedy: "declare less initial memory, or ask the operator for a larger memory_bytes_max".into(),
+        };
+    }
     Rejected {
         rule: "instantiation",
         finding: format!("no instance could be made of it ({}): {}", fault.kind.as_str(), fault.detail),

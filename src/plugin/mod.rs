@@ -3,12 +3,15 @@
 //! A plugin is asked and gives advice; what to do with it is not this room's business. It gets no network, files,
 //! environment, clock or chance.
 
+mod absent;
 mod artefact;
 mod bindings;
 mod call;
 pub mod compile;
+pub mod component;
 mod convert;
 mod engine;
+pub mod fixture;
 mod host;
 mod inspect;
 mod limits;
@@ -16,10 +19,11 @@ mod load;
 mod rules;
 mod ticker;
 
+pub use absent::Absent;
 pub use compile::{CompileLimits, Compiler};
 pub use engine::Allocator;
 pub use host::{Host, HostError, Settings};
-pub use inspect::look;
+pub use inspect::{Survey, look, survey};
 pub use limits::Limits;
 pub use rules::Plugin;
 
@@ -39,7 +43,7 @@ pub struct EventView<'a> {
     pub accepted_at: Timestamp,
     pub content_type: &'a str,
     /// Open set of facts: source, logical key, …
-    pub attributes: &'a [(&'static str, String)],
+    pub attributes: &'a [(&'a str, String)],
     pub payload: &'a Bytes,
 }
 
@@ -61,7 +65,7 @@ pub struct AttemptView<'a> {
     pub max_attempts: u32,
     pub idempotency_key: &'a str,
     pub now: Timestamp,
-    pub attributes: &'a [(&'static str, String)],
+    pub attributes: &'a [(&'a str, String)],
 }
 
 /// What came back, as a plugin sees it.
@@ -90,8 +94,17 @@ pub struct LogLine {
 pub struct Call<T> {
     pub result: Result<T, Fault>,
     pub took: Duration,
+    /// All linear memories of the instance together, at the end.
+    pub memory_bytes: usize,
     pub log: Vec<LogLine>,
     pub log_lines_dropped: u32,
+}
+
+impl<T> Call<T> {
+    /// One that did not come to run.
+    fn not_made(fault: Fault) -> Self {
+        Call { result: Err(fault), took: Duration::ZERO, memory_bytes: 0, log: Vec::new(), log_lines_dropped: 0 }
+    }
 }
 
 /// SHA-256 of a component: what names a version of a plugin.
@@ -126,8 +139,8 @@ impl fmt::Debug for Digest {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}: {finding}; {remedy}")]
 pub struct Rejected {
-    /// `size`, `format`, `imports`, `version`, `exports`, `compile`, `compile_limit`, `resources`, `types` or
-    /// `instantiation`; or `host`, when the fault is not the plugin's.
+    /// `size`, `format`, `imports`, `version`, `exports`, `compile`, `compile_limit`, `resources`, `types`,
+    /// `memory` or `instantiation`; or `host`, when the fault is not the plugin's.
     pub rule: &'static str,
     pub finding: String,
     pub remedy: String,

@@ -7,10 +7,10 @@ use super::ticker::Ticking;
 use super::{AttemptView, Call, Digest, EndpointView, EventView, Exports, Host, Limits, OutcomeView, Rules};
 use super::{Transformed, convert};
 use crate::delivery::{Fault, FaultKind, Name, Verdict};
-use crate::telemetry::{PLUGIN_CALL, PLUGIN_FAULTS};
+use crate::telemetry::{PLUGIN_CALL, PLUGIN_FAULTS, PLUGINS_DISABLED};
 use async_trait::async_trait;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use wasmtime::Store;
@@ -28,6 +28,8 @@ pub struct Plugin {
     limits: Limits,
     tenant_calls: Arc<Semaphore>,
     faults: AtomicU32,
+    /// The kind of the fault that was one too many.
+    last_straw: OnceLock<FaultKind>,
 }
 
 impl std::fmt::Debug for Plugin {
@@ -47,6 +49,7 @@ impl Plugin {
             host: Arc::clone(host),
             loaded,
             faults: AtomicU32::new(0),
+            last_straw: OnceLock::new(),
         }
     }
 
@@ -70,9 +73,14 @@ impl Plugin {
         self.faults.load(Ordering::Relaxed)
     }
 
+    /// The kind of the last of [`Plugin::FAULTS_MAX`] faults in a row, once it is disabled by them.
+    pub fn disabled_by(&self) -> Option<FaultKind> {
+        self.last_straw.get().copied()
+    }
+
     /// A turn of one's own: a slot of the tenant's, one of the process's, and a store.
     async fn turn(&self) -> Result<Turn<'_>, Fault> {
-        if self.consecutive_faults() >= Self::FAULTS_MAX {
+        if self.disabled_by().is_some() {
             return Err(unavailable(&format!("disabled after {} faults in a row", Self::FAULTS_MAX)));
         }
         // The tenant's slot first, so that who waits for it holds nothing that others need.
@@ -129,8 +137,14 @@ impl Turn<'_> {
             Ok(Err(fault)) => Err(convert::fault(&fault)),
             Err(failure) => Err(self.store.data().fault(&failure)),
         };
-        let log = self.store.into_data().log;
-        Call { result, took: self.began.elapsed(), log: log.lines, log_lines_dropped: log.dropped }
+        let state = self.store.into_data();
+        Call {
+            result,
+            took: self.began.elapsed(),
+            memory_bytes: state.memory_bytes,
+            log: state.log.lines,
+            log_lines_dropped: state.log.dropped,
+        }
     }
 }
 
@@ -194,7 +208,7 @@ impl Plugin {
             Ok(call) => call,
             Err(fault) => {
                 count(&fault);
-                return Call { result: Err(fault), took: Duration::ZERO, log: Vec::new(), log_lines_dropped: 0 };
+                return Call::not_made(fault);
             }
         };
         match &call.result {
@@ -206,6 +220,9 @@ impl Plugin {
                     if before + 1 == Self::FAULTS_MAX {
                         let digest = self.digest();
                         tracing::warn!(%digest, kind = fault.kind.as_str(), "plugin disabled: too many faults in a row");
+                        metrics::counter!(PLUGINS_DISABLED).increment(1);
+                        let _first = self.last_straw.set(fault.kind);
+                        self.host.disabled.notify_one();
                     }
                 }
             }

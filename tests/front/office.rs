@@ -3,19 +3,25 @@
 use crate::fake_ledger::{FakeLedger, Fixed};
 use crate::ingress::name;
 use crate::peer::{Reply, ask};
-use hookgate::admin::{Admin, Endpoint, Estate, Serving, Settings, Shown, Source, State, Tenant};
+use async_trait::async_trait;
+use hookgate::admin::{
+    Admin, Endpoint, Estate, Plugin, Refusal, Serving, Settings, Shipment, Shipped, Shipyard, Shown, Source, State,
+    Tenant,
+};
 use hookgate::clock::{Clock, Timestamp};
-use hookgate::delivery::{AttemptId, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Mint, Route};
+use hookgate::delivery::{
+    AttemptId, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Mint, Name, PluginVersionId, Route,
+};
 use hookgate::http::{Limits, serve};
 use hookgate::ledger::{
     AttemptRow, DeliveryDetail, DeliveryRow, EndpointCaps, EndpointKey, EndpointState, Gauges, Slots, SourceKey,
-    TenantKey,
+    TenantKey, VersionRow,
 };
 use hookgate::secret::Secret;
 use hookgate::telemetry::Metrics;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -38,9 +44,49 @@ impl Clock for Still {
     }
 }
 
+/// Answers as it was told to, and remembers what it was asked.
+#[derive(Default)]
+pub struct Yard {
+    pub answer: Mutex<Option<Result<Shipped, Refusal>>>,
+    pub asked: Mutex<Vec<String>>,
+}
+
+impl Yard {
+    fn note(&self, asked: String) -> Result<Shipped, Box<Refusal>> {
+        self.asked.lock().unwrap().push(asked);
+        self.answer.lock().unwrap().clone().unwrap_or(Err(Refusal::NotFound)).map_err(Box::new)
+    }
+}
+
+#[async_trait]
+impl Shipyard for Yard {
+    async fn upload(&self, s: Shipment) -> Result<Shipped, Refusal> {
+        let bytes = String::from_utf8_lossy(&s.wasm).into_owned();
+        self.note(format!("upload {}/{} {bytes} by {} {} {}", s.tenant, s.plugin, s.by, s.activate, s.wait))
+            .map_err(|refusal| *refusal)
+    }
+
+    async fn activate(
+        &self,
+        tenant: &Name,
+        plugin: &Name,
+        version: PluginVersionId,
+        by: &str,
+    ) -> Result<VersionRow, Refusal> {
+        self.note(format!("activate {tenant}/{plugin} {version} by {by}"))
+            .map(|shipped| shipped.row)
+            .map_err(|refusal| *refusal)
+    }
+
+    async fn roll_back(&self, tenant: &Name, plugin: &Name, by: &str) -> Result<VersionRow, Refusal> {
+        self.note(format!("rollback {tenant}/{plugin} by {by}")).map(|shipped| shipped.row).map_err(|refusal| *refusal)
+    }
+}
+
 pub struct Office {
     pub address: SocketAddr,
     pub ledger: Arc<FakeLedger>,
+    pub yard: Arc<Yard>,
     pub serving: watch::Sender<Serving>,
     /// acme's, in this order: dead, pending, delivered; then globex's dead one.
     pub deliveries: [DeliveryId; 4],
@@ -57,6 +103,12 @@ fn shown(fields: &Value) -> Shown {
     Shown::new(fields.clone())
 }
 
+pub fn version(n: u8) -> PluginVersionId {
+    let mut id = [n; 16];
+    (id[6], id[8]) = (0x70, 0x80);
+    PluginVersionId::from_bytes(id)
+}
+
 fn estate() -> Estate {
     let github = json!({ "scheme": "github", "secrets": [CANARY], "rate": { "per_second": 5.0, "burst": 10 } });
     let billing = json!({
@@ -67,9 +119,11 @@ fn estate() -> Estate {
     let endpoint = |key, route, fields: &Value| Endpoint {
         key: EndpointKey(key),
         route,
+        plugin: Some(name(if key == 1 { "rules" } else { "filed" })),
         generated_secret: None,
         shown: shown(fields),
     };
+    let plugin = |by_file| Plugin { by_file, component_bytes_max: 1_000 };
     let acme = Tenant {
         key: TenantKey(1),
         sources: [
@@ -85,8 +139,9 @@ fn estate() -> Estate {
             }),
         ]
         .into(),
+        plugins: [(name("filed"), plugin(Some(version(9)))), (name("rules"), plugin(None))].into(),
     };
-    let globex = Tenant { key: TenantKey(2), sources: [].into(), endpoints: [].into() };
+    let globex = Tenant { key: TenantKey(2), sources: [].into(), endpoints: [].into(), plugins: [].into() };
     Estate { tenants: [(name("acme"), acme), (name("globex"), globex)].into() }
 }
 
@@ -196,9 +251,11 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
     let (serving, observed) = watch::channel(Serving::Open);
     let mut settings = Settings::with_token(Secret::new(TOKEN));
     change(&mut settings);
+    let yard = Arc::new(Yard::default());
     let state = State {
         ledger: Arc::clone(&ledger) as _,
         slots,
+        shipyard: Arc::<Yard>::clone(&yard),
         clock: Arc::new(Still),
         metrics: metrics(),
         serving: observed,
@@ -208,7 +265,7 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, Arc::new(admin), Limits::default(), CancellationToken::new()));
-    Office { address, ledger, serving, deliveries }
+    Office { address, ledger, yard, serving, deliveries }
 }
 
 impl Office {

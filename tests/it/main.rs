@@ -6,6 +6,8 @@
     unreachable_pub,
     reason = "a test fails by panicking"
 )]
+#[path = "../support/guests.rs"]
+mod guests;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/process.rs"]
 mod process;
@@ -23,6 +25,7 @@ mod plugins;
 mod refusals;
 mod retries;
 mod settings;
+mod shipping;
 mod stop;
 mod way;
 

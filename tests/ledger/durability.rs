@@ -1,7 +1,7 @@
 //! Restarts, crashes, damage, and a disk that is full.
 
 use crate::bench::{Bench, START, WINDOW, delivered, record, retry, settings};
-use crate::support::publication;
+use crate::support::{name, publication};
 use hookgate::clock::Timestamp;
 use hookgate::delivery::DeliveryState;
 use hookgate::ledger::{Accepted, DeliveryFilter, LedgerError, PageRequest, Retention, Settled};
@@ -128,18 +128,27 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
     let (path, dir, endpoint) = (bench.path.clone(), Arc::clone(&bench.dir), bench.endpoint("billing"));
     let born = bench.start("billing").await;
     bench.settle(born.lease, retry(bench.now().plus(WINDOW))).await;
+    let (tenant, rules) = (bench.tenant("acme"), name("rules"));
+    let version = bench.ledger.plugin_version(tenant, &rules, [7; 32], bench.now()).await.unwrap();
     bench.ledger.close().await.unwrap();
     drop(bench);
     let raw = rusqlite::Connection::open(&path).unwrap();
     raw.execute_batch(
         "DROP INDEX delivery_age; DROP TABLE redrive; DROP TABLE IF EXISTS rejection; \
-         ALTER TABLE source DROP COLUMN adopted_at; ALTER TABLE source DROP COLUMN secret; PRAGMA user_version = 1",
+         ALTER TABLE source DROP COLUMN adopted_at; ALTER TABLE source DROP COLUMN secret; \
+         DROP TABLE plugin_activation; ALTER TABLE plugin_version DROP COLUMN uploaded_by; \
+         ALTER TABLE plugin_version DROP COLUMN uploaded_at; ALTER TABLE plugin_version DROP COLUMN bytes; \
+         ALTER TABLE plugin_version DROP COLUMN findings; ALTER TABLE plugin_version DROP COLUMN why; \
+         ALTER TABLE plugin_version DROP COLUMN state; PRAGMA user_version = 1",
     )
     .unwrap();
     drop(raw);
     let bench = Bench::open(settings(&path), dir, START).await;
     let outlived = bench.ledger.outlived(vec![(endpoint, START)], 9, START).await.unwrap();
     assert_eq!(outlived.iter().map(|o| o.delivery).collect::<Vec<_>>(), [born.lease.delivery]);
+    let history = bench.ledger.plugin_history(tenant, &rules).await.unwrap();
+    let kept: Vec<_> = history.versions.iter().map(|row| (row.id, row.digest, row.uploaded.is_none())).collect();
+    assert_eq!(kept, [(version, [7; 32], true)], "as the file's");
 }
 
 #[tokio::test]

@@ -93,7 +93,7 @@ async fn what_is_no_plugin_is_refused_by_its_rule() {
         ("64-bit memory", core("(memory i64 1)"), "compile", ""),
         ("a start that loops", start("(loop $l (br $l))"), "instantiation", "deadline"),
         ("a start that traps", start("unreachable"), "instantiation", "trap"),
-        ("40 MiB of memory", core("(memory 640)"), "instantiation", "memory"),
+        ("40 MiB of memory", core("(memory 640)"), "memory", "memory"),
     ];
     let host = host();
     for (what, wasm, rule, finding) in cases {
@@ -118,8 +118,9 @@ async fn the_on_demand_allocator_has_the_same_bounds() {
     let plugin = load(&host, &good()).await;
     assert!(answer(&plugin, 200, &[], "").await.result.is_ok());
     let instances = shell(&format!("(core module $m) {}", "(core instance (instantiate $m))".repeat(65)));
-    for wasm in [core("(memory 65536)"), core("(table 20001 funcref)"), instances] {
-        assert_eq!(rejection(&host, &wasm).await.rule, "instantiation");
+    let (memory, table) = (core("(memory 65536)"), core("(table 20001 funcref)"));
+    for (wasm, rule) in [(memory, "memory"), (table, "instantiation"), (instances, "instantiation")] {
+        assert_eq!(rejection(&host, &wasm).await.rule, rule);
         still_serves(&host).await;
     }
 }

@@ -52,6 +52,7 @@ pub struct FakeLedger {
     pub gauges: Mutex<Gauges>,
     pub rejected: Mutex<Vec<Rejected>>,
     pub held: Mutex<HashMap<SourceKey, Arc<AdoptedSecret>>>,
+    pub histories: Mutex<HashMap<(TenantKey, Name), History>>,
 }
 
 impl FakeLedger {
@@ -150,16 +151,6 @@ impl Queue for FakeLedger {
 
     async fn backlog(&self) -> Result<BTreeMap<EndpointKey, Timestamp>, LedgerError> {
         Ok(BTreeMap::new())
-    }
-
-    async fn plugin_version(
-        &self,
-        _: TenantKey,
-        _: &Name,
-        _: [u8; 32],
-        now: Timestamp,
-    ) -> Result<PluginVersionId, LedgerError> {
-        Ok(self.mint.mint(now, &Fixed).into())
     }
 
     async fn close(&self) -> Result<(), LedgerError> {
@@ -308,6 +299,59 @@ impl Adoptions for FakeLedger {
     async fn forget(&self, _: TenantKey, source: SourceKey) -> Result<bool, LedgerError> {
         self.check()?;
         Ok(self.held.lock().unwrap().remove(&source).is_some())
+    }
+}
+
+/// The front only reads.
+#[async_trait]
+impl Plugins for FakeLedger {
+    async fn plugin_version(
+        &self,
+        _: TenantKey,
+        _: &Name,
+        _: [u8; 32],
+        now: Timestamp,
+    ) -> Result<PluginVersionId, LedgerError> {
+        Ok(self.mint.mint(now, &Fixed).into())
+    }
+
+    async fn upload_version(&self, _: Upload, _: Timestamp) -> Result<Uploaded, LedgerError> {
+        Ok(Uploaded::TooMany)
+    }
+
+    async fn judge_version(
+        &self,
+        _: TenantKey,
+        _: PluginVersionId,
+        _: Judgement,
+    ) -> Result<Option<VersionRow>, LedgerError> {
+        Ok(None)
+    }
+
+    async fn activate_version(&self, _: Activate, _: Timestamp) -> Result<Activated, LedgerError> {
+        Ok(Activated::NotFound)
+    }
+
+    async fn disable_version(&self, _: Disable, _: Timestamp) -> Result<bool, LedgerError> {
+        Ok(false)
+    }
+
+    async fn plugin_history(&self, tenant: TenantKey, plugin: &Name) -> Result<History, LedgerError> {
+        self.check()?;
+        Ok(self.histories.lock().unwrap().get(&(tenant, plugin.clone())).cloned().unwrap_or_default())
+    }
+
+    async fn needed_contents(&self) -> Result<Vec<[u8; 32]>, LedgerError> {
+        Ok(Vec::new())
+    }
+
+    async fn pause_for_plugins(
+        &self,
+        _: Vec<(EndpointKey, String)>,
+        _: Vec<EndpointKey>,
+        _: Timestamp,
+    ) -> Result<(), LedgerError> {
+        Ok(())
     }
 }
 

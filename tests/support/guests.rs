@@ -115,12 +115,17 @@ pub(crate) struct Request<'a> {
 
 /// A transform-only plugin that always gives the same request.
 pub(crate) fn transform_sends(request: &Request<'_>) -> Vec<u8> {
+    transform_with(&transform_answer(request), "i32.const 16")
+}
+
+/// The data segment with the request, for guests that have more in them.
+pub(crate) fn transform_answer(request: &Request<'_>) -> String {
     let mut image = Image::default();
     image.option(12, request.path_and_query);
     image.fields(24, request.headers);
     image.text(32, request.body);
     image.fields(40, request.options);
-    transform_with(&image.data(), "i32.const 16")
+    image.data()
 }
 
 /// A transform-only plugin that skips every event.

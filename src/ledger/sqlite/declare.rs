@@ -1,12 +1,11 @@
-//! Names and their keys, endpoint secrets, plugin versions.
+//! Names and their keys, endpoint secrets.
 
 use super::codec::{count, status_of};
 use super::fault::Fault;
 use super::keyring::{Place, TenantCipher};
 use super::shared::Shared;
 use super::writer::{EndpointMemory, Undo, Verb, Writer};
-use crate::clock::Timestamp;
-use crate::delivery::{EndpointStatus, Name, PluginVersionId};
+use crate::delivery::EndpointStatus;
 use crate::ledger::{
     Declaration, DeclaredEndpoint, DeclaredTenant, Directory, EndpointEntry, EndpointKey, LedgerError, SourceKey,
     TenantEntry, TenantKey,
@@ -185,33 +184,4 @@ pub(super) fn load_keys(connection: &Connection, shared: &Shared) -> Result<(), 
         })?;
     }
     Ok(())
-}
-
-pub(super) struct NamePlugin {
-    pub tenant: TenantKey,
-    pub plugin: Name,
-    pub digest: [u8; 32],
-    pub now: Timestamp,
-}
-
-impl Verb for NamePlugin {
-    type Done = PluginVersionId;
-
-    fn apply(&mut self, w: &mut Writer<'_>) -> Result<PluginVersionId, Fault> {
-        let named = (self.tenant.0, self.plugin.as_str(), self.digest);
-        let found: Option<[u8; 16]> = w
-            .connection
-            .prepare_cached("SELECT id FROM plugin_version WHERE tenant = ? AND plugin = ? AND digest = ?")?
-            .query_row(named, |row| row.get(0))
-            .optional()?;
-        if let Some(id) = found {
-            return Ok(PluginVersionId::from_bytes(id));
-        }
-        let id = PluginVersionId::from(w.shared.mint.mint(self.now, &*w.shared.entropy));
-        w.connection.execute(
-            "INSERT INTO plugin_version (id, tenant, plugin, digest, created_at) VALUES (?, ?, ?, ?, ?)",
-            (id.to_bytes(), self.tenant.0, self.plugin.as_str(), self.digest, self.now.as_millis()),
-        )?;
-        Ok(id)
-    }
 }

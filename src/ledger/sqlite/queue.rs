@@ -3,13 +3,13 @@
 use super::accept::{AcceptEvent, Arriving};
 use super::claim::{ClaimDue, Dealt, Leased, Outlived, Overdue, Rescue};
 use super::codec::{self, Headers};
-use super::declare::{Declare, NamePlugin};
+use super::declare::Declare;
 use super::fault::Fault;
 use super::keyring::{Place, TenantCipher};
 use super::settle::{self, SettleAttempt};
 use super::{SqliteLedger, closed};
 use crate::clock::Timestamp;
-use crate::delivery::{DecidedBy, DeliveryId, Disposition, EventId, Name, PluginVersionId, Reason};
+use crate::delivery::{DecidedBy, DeliveryId, Disposition, EventId, Reason};
 use crate::ledger::{
     Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, Directory, EndpointKey, EventContent, Lease,
     LedgerError, NewDelivery, Queue, Settled, Settlement, Slot, TenantKey,
@@ -199,16 +199,6 @@ impl Queue for SqliteLedger {
             Ok(all)
         };
         self.read(&self.contents, read).await
-    }
-
-    async fn plugin_version(
-        &self,
-        tenant: TenantKey,
-        plugin: &Name,
-        digest: [u8; 32],
-        now: Timestamp,
-    ) -> Result<PluginVersionId, LedgerError> {
-        self.ask(NamePlugin { tenant, plugin: plugin.clone(), digest, now }, 0).await
     }
 
     async fn close(&self) -> Result<(), LedgerError> {

@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0003_redrive.sql"),
     include_str!("migrations/0004_rejections.sql"),
     include_str!("migrations/0005_adoption.sql"),
+    include_str!("migrations/0006_plugins.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {

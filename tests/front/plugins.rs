@@ -1,0 +1,180 @@
+//! Plugins by the API: what is shown, what is asked of whoever ships them, and how each refusal is told.
+
+use crate::ingress::name;
+use crate::office::{NOW, Office, assert_golden, office, version};
+use hookgate::admin::{Refusal, Shipped};
+use hookgate::ledger::{
+    ActivationRow, Change, FaultRow, Findings, History, LedgerError, Rejection, TenantKey, UploadRow, VersionRow,
+    VersionState,
+};
+
+const PLUGINS: &str = "/v1/tenants/acme/plugins";
+const WASM: &str = "content-type: application/wasm\r\n";
+
+fn row(n: u8, state: VersionState) -> VersionRow {
+    let was_ready = matches!(state, VersionState::Ready | VersionState::Disabled(_));
+    let findings = Findings { transform: true, classify: false, warnings: vec!["transform did not answer".into()] };
+    VersionRow {
+        id: version(n),
+        digest: [n; 32],
+        state,
+        findings: was_ready.then_some(findings),
+        created_at: NOW,
+        uploaded: Some(UploadRow { at: NOW, by: "operator".into(), bytes: 4_711 }),
+    }
+}
+
+fn rejected() -> VersionState {
+    VersionState::Rejected(Rejection {
+        rule: "imports".into(),
+        finding: "it imports wasi".into(),
+        remedy: "build it without".into(),
+    })
+}
+
+async fn office_with_history() -> Office {
+    let office = office().await;
+    let disabled = VersionState::Disabled(FaultRow { kind: "trap".into(), in_a_row: 20 });
+    let filed = VersionRow { uploaded: None, findings: None, ..row(9, VersionState::Ready) };
+    let activation = |version, what| ActivationRow { version, what, at: NOW, by: "operator".into() };
+    let history = History {
+        versions: vec![row(3, rejected()), row(2, disabled), row(1, VersionState::Ready)],
+        activations: vec![
+            activation(Some(version(1)), Change::Disable),
+            activation(Some(version(2)), Change::Activate),
+            activation(Some(version(1)), Change::Activate),
+        ],
+    };
+    let mut histories = office.ledger.histories.lock().unwrap();
+    histories.insert((TenantKey(1), name("rules")), history);
+    histories.insert((TenantKey(1), name("filed")), History { versions: vec![filed], activations: Vec::new() });
+    drop(histories);
+    office
+}
+
+fn answers(office: &Office, answer: Result<Shipped, Refusal>) {
+    *office.yard.answer.lock().unwrap() = Some(answer);
+}
+
+fn asked(office: &Office) -> Vec<String> {
+    std::mem::take(&mut *office.yard.asked.lock().unwrap())
+}
+
+#[tokio::test]
+async fn what_is_there_is_shown() {
+    let office = office_with_history().await;
+    assert_golden("plugins", &office.get(PLUGINS).await);
+    assert_golden("plugin", &office.get(&format!("{PLUGINS}/rules")).await);
+    assert_golden("plugin-of-file", &office.get(&format!("{PLUGINS}/filed")).await);
+    let page = office.get(&format!("{PLUGINS}?limit=1")).await.json();
+    assert_eq!((&page["items"][0]["name"], &page["next"]), (&"filed".into(), &"filed".into()));
+    for nothing in ["/v1/tenants/globex/plugins/rules", "/v1/tenants/acme/plugins/nothing"] {
+        assert_eq!(office.get(nothing).await.code(), "not_found", "{nothing}");
+    }
+}
+
+#[tokio::test]
+async fn an_upload_is_answered_with_its_version() {
+    let office = office_with_history().await;
+    let rules = format!("{PLUGINS}/rules");
+    for (query, state, is_new, status, wishes) in [
+        ("", VersionState::Ready, true, 201, "false true"),
+        ("?activate=true", VersionState::Ready, false, 200, "true true"),
+        ("?wait=false", VersionState::Compiling, true, 202, "false false"),
+    ] {
+        answers(&office, Ok(Shipped { row: row(1, state), is_new }));
+        let reply = office.ask("PUT", &format!("{rules}{query}"), WASM, "(wasm)").await;
+        assert_eq!(reply.status, status, "{query}");
+        assert_eq!(asked(&office), [format!("upload acme/rules (wasm) by operator {wishes}")]);
+        if is_new && status == 201 {
+            assert_golden("plugin-uploaded", &reply);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_change_is_answered_with_the_plugin() {
+    let office = office_with_history().await;
+    let rules = format!("{PLUGINS}/rules");
+    answers(&office, Ok(Shipped { row: row(1, VersionState::Ready), is_new: false }));
+    let shown = office.get(&rules).await.json();
+    let activate = format!("{{\"version\":\"{}\"}}", version(1));
+    assert_eq!(office.post(&format!("{rules}/activate"), &activate).await.json(), shown);
+    assert_eq!(office.post(&format!("{rules}/rollback"), "").await.json(), shown);
+    let id = version(1);
+    assert_eq!(
+        asked(&office),
+        [format!("activate acme/rules {id} by operator"), "rollback acme/rules by operator".into()]
+    );
+}
+
+#[tokio::test]
+async fn every_refusal_has_its_code() {
+    let office = office_with_history().await;
+    let rules = format!("{PLUGINS}/rules");
+    let not_loaded =
+        Refusal::NotLoaded { rule: "content", finding: "it is gone".into(), remedy: "upload it again".into() };
+    let of_a_file = VersionRow { uploaded: None, ..row(1, VersionState::Ready) };
+    let host =
+        VersionState::Rejected(Rejection { rule: "host".into(), finding: "cache".into(), remedy: "again".into() });
+    for (refusal, status, code) in [
+        (Refusal::NotFound, 404, "not_found"),
+        (Refusal::NoSuchVersion, 404, "not_found"),
+        (Refusal::NotReady(row(1, VersionState::Compiling)), 409, "not_ready"),
+        (Refusal::NotReady(of_a_file), 409, "not_uploaded"),
+        (Refusal::Rejected(row(3, rejected())), 422, "plugin_rejected"),
+        (Refusal::Rejected(row(3, host)), 503, "unavailable"),
+        (not_loaded, 409, "not_loadable"),
+        (Refusal::NothingBefore, 409, "nothing_before"),
+        (Refusal::TooMany, 409, "too_many_versions"),
+        (Refusal::Busy, 503, "busy"),
+        (Refusal::Ledger(LedgerError::Stopped("EIO".into())), 503, "unavailable"),
+        (Refusal::Disk("ENOSPC".into()), 503, "unavailable"),
+    ] {
+        let golden = matches!(&refusal, Refusal::Rejected(row) if row.state == rejected());
+        answers(&office, Err(refusal));
+        for reply in [
+            office.ask("PUT", &rules, WASM, "(wasm)").await,
+            office.post(&format!("{rules}/rollback"), "{}").await,
+            office.post(&format!("{rules}/activate"), &format!("{{\"version\":\"{}\"}}", version(1))).await,
+        ] {
+            assert_eq!((reply.status, reply.code().as_str()), (status, code));
+            assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+            assert_eq!(reply.header("retry-after").is_some(), status == 503 || code == "not_ready", "{code}");
+            if golden {
+                assert_golden("plugin-rejected", &reply);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_upload_reaches_nobody() {
+    let office = office_with_history().await;
+    let rules = format!("{PLUGINS}/rules");
+    let long = "x".repeat(1_001);
+    let json = "content-type: application/json\r\n";
+    for (method, path, headers, body, status, code) in [
+        ("PUT", rules.as_str(), json, "(wasm)", 415, "unsupported_media_type"),
+        ("PUT", &rules, "", "(wasm)", 415, "unsupported_media_type"),
+        ("PUT", &rules, WASM, long.as_str(), 413, "body_too_large"),
+        ("PUT", &format!("{rules}?activate=perhaps"), WASM, "(wasm)", 422, "invalid"),
+        ("PUT", &format!("{rules}?force=true"), WASM, "(wasm)", 400, "unknown_parameter"),
+        ("PUT", &format!("{PLUGINS}/filed"), WASM, "(wasm)", 409, "managed_by_file"),
+        ("POST", &format!("{PLUGINS}/filed/rollback"), json, "{}", 409, "managed_by_file"),
+        ("POST", &format!("{PLUGINS}/filed/activate"), json, "{\"version\":\"x\"}", 409, "managed_by_file"),
+        ("PUT", &format!("{PLUGINS}/nothing"), WASM, "(wasm)", 404, "not_found"),
+        ("PUT", "/v1/tenants/globex/plugins/rules", WASM, "(wasm)", 404, "not_found"),
+        ("POST", "/v1/tenants/globex/plugins/rules/rollback", json, "{}", 404, "not_found"),
+        ("POST", &format!("{rules}/activate"), json, "{\"version\":\"plg_1\"}", 422, "invalid"),
+        ("POST", &format!("{rules}/activate"), json, "{}", 422, "invalid"),
+        ("POST", &format!("{rules}/rollback"), json, "{\"to\":1}", 422, "unknown_field"),
+        ("POST", &format!("{rules}/explode"), json, "{}", 404, "not_found"),
+        ("DELETE", &rules, "", "", 405, "method_not_allowed"),
+        ("PUT", &format!("{rules}/activate"), WASM, "", 405, "method_not_allowed"),
+    ] {
+        let reply = office.ask(method, path, headers, body).await;
+        assert_eq!((reply.status, reply.code().as_str()), (status, code), "{method} {path}");
+    }
+    assert_eq!(asked(&office), [""; 0]);
+}
