@@ -50,7 +50,7 @@ pub struct CompileLimits {
 }
 
 impl CompileLimits {
-    pub const CAPS: CompileLimits = CompileLimits { cpu_max: Duration::from_secs(20), memory_bytes_max: 1536 << 20 };
+    pub const CAPS: CompileLimits = CompileLimits { cpu_max: Duration::from_secs(60), memory_bytes_max: 1536 << 20 };
 }
 
 impl Default for CompileLimits {

@@ -215,7 +215,7 @@ mod tests {
         assert!(refusal(|s| s.calls_max = 1025).contains("calls_max"));
         assert!(refusal(|s| s.calls_per_tenant_max = 5).contains("calls_per_tenant_max is 5"));
         assert!(refusal(|s| s.wait_max = Duration::from_secs(61)).contains("wait_max"));
-        assert!(refusal(|s| s.compile.cpu_max = Duration::from_secs(21)).contains("cpu_max"));
+        assert!(refusal(|s| s.compile.cpu_max = Duration::from_secs(61)).contains("cpu_max"));
         assert!(refusal(|s| s.compile.memory_bytes_max = 2 << 30).contains("memory_bytes_max"));
         assert!(refusal(|s| s.limits.memory_bytes_max = 1 << 30).contains("memory_bytes_max"));
         let greedy = Limits { input_bytes_max: 2 << 20, ..Limits::default() };
