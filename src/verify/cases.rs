@@ -200,13 +200,11 @@ fn verdict(case: &Case) -> Result<CaseVerdict, String> {
     })
 }
 
-/// The case's parameters. Of those that it does not name, a list is empty, and what lets older forms in is on: a case is a
-/// request of any form that the scheme has.
+/// The case's parameters. Of those that it does not name, a list is empty.
 fn params_of(scheme: &SchemeSpec, params: &Params) -> BTreeMap<String, serde_json::Value> {
     let usual = |param: Param| match param.kind {
         ParamKind::List => Some((param.name.to_owned(), serde_json::json!([]))),
-        ParamKind::Switch => Some((param.name.to_owned(), param.value())),
-        ParamKind::Text | ParamKind::OptionalText | ParamKind::UsualText => None,
+        ParamKind::Text | ParamKind::OptionalText | ParamKind::UsualText | ParamKind::Switch => None,
     };
     let mut all: BTreeMap<_, _> = schemes::params(scheme).filter_map(usual).collect();
     all.extend(params.own.clone());

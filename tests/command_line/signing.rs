@@ -128,10 +128,10 @@ fn a_switch_of_a_scheme_is_told_by_a_flag() {
     let verify = |more: &[&str]| {
         run(&[&["verify", "--scheme=hook0", "--json", "--request", &file, &at, &secret], more].concat())
     };
-    assert_eq!(json(&verify(&[]))["code"], "insufficient_coverage");
-    assert_eq!(json(&verify(&["--param=allow_v0=false"]))["code"], "insufficient_coverage");
-    assert_eq!(json(&verify(&["--param=allow_v0=true"]))["valid"], true);
-    assert_eq!(code(&verify(&["--param=allow_v0=yes"])), 2);
+    assert_eq!(json(&verify(&[]))["valid"], true);
+    assert_eq!(json(&verify(&["--param=require_v1=false"]))["valid"], true);
+    assert_eq!(json(&verify(&["--param=require_v1=true"]))["code"], "insufficient_coverage");
+    assert_eq!(code(&verify(&["--param=require_v1=yes"])), 2);
 }
 
 /// Schemes that want to know more than a secret are told it by flags.

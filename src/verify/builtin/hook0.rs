@@ -21,9 +21,9 @@ const LISTED_MAX: usize = 64;
 
 pub(super) const ENTRY: Entry = Entry {
     params: &[Param {
-        name: "allow_v0",
+        name: "require_v1",
         kind: ParamKind::Switch,
-        about: "lets in what only v0 signs, which binds neither the event's id nor its type",
+        about: "refuses what only v0 signs, which binds neither the event's id nor its type",
         example: "true",
         wrong: no_switch,
     }],
@@ -34,7 +34,7 @@ pub(super) const ENTRY: Entry = Entry {
         algorithm: "hmac-sha256",
         key: TEXT_KEY,
         signature: &["header:X-Hook0-Signature"],
-        form: "hex, as `v1=…`, one or more between `,`; with `allow_v0` also as `v0=…`, where there is no v1",
+        form: "hex, as `v1=…`, one or more between `,`; without `require_v1` also as `v0=…`, where there is no v1",
         signed: "time, the headers that `h=…` lists, their values, and body, with `.` between; for v0 time \
                  and body alone",
         time: Some("sig:t in s"),
@@ -50,11 +50,11 @@ struct Hook0 {
 
 fn build(make: &mut Make<'_>) -> Option<Box<dyn Builtin>> {
     let macs = make.macs(Algorithm::HmacSha256, Encoding::Hex, KeyForm::Text)?;
-    let allows_v0 = make.is_on("allow_v0");
+    let allows_v0 = !make.is_on("require_v1");
     if allows_v0 {
         make.warn(
-            "params.allow_v0: v0 signs no headers, so who has seen a request may send it with another event id and \
-             type: remove it once the sender signs v1",
+            "params.require_v1: v0 signs no headers, so who has seen a request may send it with another event id and \
+             type: set it to true where the sender signs v1",
         );
     }
     Some(Box::new(Hook0 { macs, window: Window(make.tolerance_millis()), allows_v0 }))

@@ -157,10 +157,10 @@ fn a_hash_in_the_url_is_the_providers_where_it_stands_last() {
 /// What v1 covers cannot be sent as v0, and text does not wander between headers and body.
 #[test]
 fn hook0_is_not_talked_down() {
-    let params = std::collections::BTreeMap::from([("allow_v0".to_owned(), true.into())]);
-    let strict = compile(&builtin("hook0"), vec![text_secret()]);
-    let lax = compile(&SourceSpec { params, ..builtin("hook0") }, vec![text_secret()]);
-    assert!(strict.warnings().is_empty() && lax.warnings()[0].starts_with("params.allow_v0"));
+    let params = std::collections::BTreeMap::from([("require_v1".to_owned(), true.into())]);
+    let lax = compile(&builtin("hook0"), vec![text_secret()]);
+    let strict = compile(&SourceSpec { params, ..builtin("hook0") }, vec![text_secret()]);
+    assert!(strict.warnings().is_empty() && lax.warnings()[0].starts_with("params.require_v1"));
     let time = NOW.as_seconds();
     let sent = |signature: &str, headers: &[(&str, &str)], body: &str| {
         Post::new(headers, body.as_bytes()).with("x-hook0-signature", signature.as_bytes())

@@ -642,7 +642,7 @@ fn what_is_set_up_wrongly_is_named() {
         ("rfc9421", but("jwks_url", json!("http://a.example/jwks")), vec![], "params.jwks_url"),
         ("rfc9421", but("jwks_url", json!("https://u@a.example/jwks")), vec![], "params.jwks_url"),
         ("messagebird-jwt", json!({ "x": [] }), vec!["0123456789abcdef"], "params.x"),
-        ("hook0", json!({ "allow_v0": "true" }), vec!["0123456789abcdef"], "params.allow_v0"),
+        ("hook0", json!({ "require_v1": "true" }), vec!["0123456789abcdef"], "params.require_v1"),
     ];
     for (scheme, params, secrets, field) in cases {
         let shown = format!("{scheme} {params}");
