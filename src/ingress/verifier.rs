@@ -52,7 +52,8 @@ pub struct Adopting {
 
 struct Made {
     of: Arc<AdoptedSecret>,
-    source: Source,
+    /// `None`: the secret is of another scheme that the source had before, and opens nothing.
+    source: Option<Source>,
 }
 
 impl Adopting {
@@ -67,8 +68,14 @@ impl Adopting {
         if before.as_ref().map(|made| Arc::as_ptr(&made.of)) == held.as_ref().map(Arc::as_ptr) {
             return before;
         }
-        // None, if the secret is of another scheme that the source had before: then it opens nothing.
-        let made = held.and_then(|of| Some(Arc::new(Made { source: self.waiting.whole().holding(&of.secret)?, of })));
+        let made = held.map(|of| Arc::new(Made { source: self.waiting.whole().holding(&of.secret), of }));
+        if made.as_ref().is_some_and(|made| made.source.is_none()) {
+            tracing::warn!(
+                source = ?self.waiting.whole(),
+                "the secret that was adopted is none of the scheme that the source has now: forget it, and have the \
+                 provider make its webhook anew"
+            );
+        }
         self.made.store(made.clone());
         made
     }
@@ -76,7 +83,9 @@ impl Adopting {
 
 impl Verifier for Adopting {
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
-        self.made().as_ref().map_or(self.waiting.whole(), |made| &made.source).judge(request, key)
+        let made = self.made();
+        let source = made.as_ref().and_then(|made| made.source.as_ref());
+        source.unwrap_or(self.waiting.whole()).judge(request, key)
     }
 
     fn answers(&self) -> Answers {
