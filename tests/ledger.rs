@@ -9,6 +9,8 @@ mod support;
 mod adoptions;
 #[path = "ledger/bench.rs"]
 mod bench;
+#[path = "ledger/births.rs"]
+mod births;
 #[path = "ledger/dedup.rs"]
 mod dedup;
 #[path = "ledger/durability.rs"]

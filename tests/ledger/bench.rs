@@ -176,9 +176,9 @@ impl Bench {
         (id, event.deliveries.unwrap())
     }
 
-    /// A delivery to `endpoint` that is in flight.
+    /// A delivery to `endpoint` that is in flight. Nothing has read it yet.
     pub async fn start(&mut self, endpoint: &str) -> Claimed {
-        self.accept("{}", &[&format!("+{endpoint}")]).await;
+        self.publish(publication("test", None, "{}"), &[&format!("+{endpoint}")]).await;
         self.births.try_recv().expect("a birth")
     }
 

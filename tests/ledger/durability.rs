@@ -130,11 +130,20 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
     bench.settle(born.lease, retry(bench.now().plus(WINDOW))).await;
     let (tenant, rules) = (bench.tenant("acme"), name("rules"));
     let version = bench.ledger.plugin_version(tenant, &rules, [7; 32], bench.now()).await.unwrap();
+    let keyed = || publication("test", Some("k"), "keyed");
+    let Accepted::New(first) = bench.publish(keyed(), &["crm"]).await else { panic!("the key is new") };
     bench.ledger.close().await.unwrap();
     drop(bench);
     let raw = rusqlite::Connection::open(&path).unwrap();
     raw.execute_batch(
-        "DROP INDEX delivery_age; DROP TABLE redrive; DROP TABLE IF EXISTS rejection; \
+        "CREATE TABLE dedup_of_old (seq INTEGER PRIMARY KEY, digest BLOB NOT NULL, content BLOB, event BLOB NOT NULL, \
+         body_digest BLOB NOT NULL, until INTEGER NOT NULL) STRICT; \
+         INSERT INTO dedup_of_old SELECT seq, substr(entries, 1, 16), NULL, substr(entries, 17, 16), \
+         substr(entries, 33, 16), 1790000000000 FROM dedup_recent; \
+         INSERT INTO dedup_of_old VALUES (100, x'00112233445566778899aabbccddeeff', \
+         x'ff112233445566778899aabbccddeeff', zeroblob(16), zeroblob(16), 1); \
+         DROP TABLE dedup_recent; ALTER TABLE dedup_of_old RENAME TO dedup_recent; DROP TABLE birth; \
+         DROP INDEX delivery_age; DROP TABLE redrive; DROP TABLE IF EXISTS rejection; \
          ALTER TABLE source DROP COLUMN adopted_at; ALTER TABLE source DROP COLUMN secret; \
          DROP TABLE plugin_activation; ALTER TABLE plugin_version DROP COLUMN uploaded_by; \
          ALTER TABLE plugin_version DROP COLUMN uploaded_at; ALTER TABLE plugin_version DROP COLUMN bytes; \
@@ -149,6 +158,11 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
     let history = bench.ledger.plugin_history(tenant, &rules).await.unwrap();
     let kept: Vec<_> = history.versions.iter().map(|row| (row.id, row.digest, row.uploaded.is_none())).collect();
     assert_eq!(kept, [(version, [7; 32], true)], "as the file's");
+    assert_eq!(bench.publish(keyed(), &["crm"]).await, Accepted::Duplicate(first), "what came before is known");
+    let read = |row: &rusqlite::Row<'_>| row.get::<_, Vec<u8>>(0);
+    let entry = bench.raw().query_row("SELECT entries FROM dedup_recent WHERE seq = 100", [], read).unwrap();
+    let both = [&entry[..1], &entry[48..58]].concat();
+    assert_eq!((entry.len(), both), (73, [&[0x00][..], &1_i64.to_be_bytes(), &[1, 0xff]].concat()));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! One event with all its deliveries and its dedup key.
 
+use super::births::{Birth, FIRST_TOKEN, Needs};
 use super::codec::int;
 use super::fault::Fault;
 use super::shared::Shared;
@@ -33,9 +34,6 @@ pub(super) struct Arriving {
     pub leased_until: Option<Timestamp>,
 }
 
-/// The first token of a delivery that is born leased, and of any other before its first claim.
-const FIRST_TOKEN: u64 = 0;
-
 /// The rule of [`Dedup`]: by the key proper, and where the signature does not cover it, by what it does cover.
 fn known(w: &mut Writer<'_>, dedup: &Dedup, body: &[u8; 16], now: Timestamp) -> Result<Option<Accepted>, Fault> {
     if let Some(earlier) = w.earlier(&dedup.digest, now)? {
@@ -48,6 +46,10 @@ fn known(w: &mut Writer<'_>, dedup: &Dedup, body: &[u8; 16], now: Timestamp) -> 
 
 impl Verb for AcceptEvent {
     type Done = Accepted;
+
+    fn needs(&self) -> Needs {
+        Needs::None
+    }
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Accepted, Fault> {
         for arriving in &self.deliveries {
@@ -85,7 +87,7 @@ impl Verb for AcceptEvent {
             self.last.to_bytes(),
         ])?;
         if let Some(dedup) = &event.dedup {
-            w.remember(dedup, self.id, &event.body_digest, self.now)?;
+            w.remember(dedup, self.id, &event.body_digest, self.now);
         }
         let later = event.deliver_at.filter(|at| *at > self.now);
         for arriving in &mut self.deliveries {
@@ -94,8 +96,21 @@ impl Verb for AcceptEvent {
             arriving.sequence = w.next_sequence(key);
             let slot = arriving.slot.as_ref().filter(|_| open);
             arriving.leased_until = slot.map(|slot| self.now.plus(slot.lease_for()));
-            let starts = arriving.leased_until.is_some();
-            let due = arriving.leased_until.or(later).unwrap_or(self.now);
+            if let Some(leased_until) = arriving.leased_until {
+                w.births.add(Birth {
+                    tenant: self.tenant,
+                    delivery: arriving.id,
+                    event: self.id,
+                    endpoint: key,
+                    sequence: arriving.sequence,
+                    began_at: self.now,
+                    leased_until,
+                });
+                w.effects.in_flight += 1;
+                w.effects.starts += 1;
+                continue;
+            }
+            let due = later.unwrap_or(self.now);
             w.sql.insert_delivery.execute(rusqlite::params![
                 tenant,
                 arriving.id.to_bytes(),
@@ -103,18 +118,13 @@ impl Verb for AcceptEvent {
                 key.0,
                 w.endpoints.get(&key).map(|e| e.host),
                 int(arriving.sequence),
-                i64::from(starts),
+                0,
                 now,
                 due.as_millis(),
-                starts.then_some(now),
+                None::<i64>,
             ])?;
-            if starts {
-                w.effects.in_flight += 1;
-                w.effects.starts += 1;
-            } else {
-                w.effects.pending += 1;
-                w.wake(key, due, self.now);
-            }
+            w.effects.pending += 1;
+            w.wake(key, due, self.now);
         }
         Ok(Accepted::New(self.id))
     }

@@ -132,7 +132,7 @@ impl SqliteLedger {
         let mut from = Place { due_at: latest.as_millis(), tenant: u32::MAX, id: [0xff; 16] };
         let mut moved = 0;
         loop {
-            let Step { late, next } = self.read(&self.readers, move |c| step(c, endpoint, latest, now, from)).await?;
+            let Step { late, next } = self.read(move |c| step(c, endpoint, latest, now, from)).await?;
             if !late.is_empty() {
                 moved += self.ask(BringForward { endpoint, late, now }, 0).await?;
             }

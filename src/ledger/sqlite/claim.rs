@@ -1,5 +1,6 @@
 //! Leases: the oldest due work against slots, and what becomes of leases whose holder is gone.
 
+use super::births::Needs;
 use super::codec::{count, time, time_opt};
 use super::fault::Fault;
 use super::keyring::Place;
@@ -75,6 +76,10 @@ pub(super) struct Dealt {
 
 impl Verb for ClaimDue {
     type Done = Dealt;
+
+    fn needs(&self) -> Needs {
+        Needs::None
+    }
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Dealt, Fault> {
         self.used.clear();
@@ -206,6 +211,10 @@ pub(super) struct Rescue {
 impl Verb for Rescue {
     type Done = Vec<Lease>;
 
+    fn needs(&self) -> Needs {
+        Needs::EndedBy(self.expired_by)
+    }
+
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Lease>, Fault> {
         let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
         let until = self.now.plus(RESCUE_LEASE);
@@ -232,6 +241,10 @@ pub(super) struct Overdue {
 
 impl Verb for Overdue {
     type Done = Vec<Lease>;
+
+    fn needs(&self) -> Needs {
+        Needs::None
+    }
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Lease>, Fault> {
         let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
@@ -263,6 +276,10 @@ const OUTLIVED: &str = "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrup
 
 impl Verb for Outlived {
     type Done = Vec<Lease>;
+
+    fn needs(&self) -> Needs {
+        Needs::None
+    }
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Vec<Lease>, Fault> {
         let mut over = Vec::new();

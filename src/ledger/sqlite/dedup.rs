@@ -5,6 +5,9 @@
 //! by digest: sorted aside, then merged in slices that ride in the writer's transactions, so that many rows share a
 //! page. A filter answers for that table that a digest is not there; only a yes, right or wrong, costs a look.
 //!
+//! What one transaction remembers is one row of entries. An entry's number says where it is: its row begins with the
+//! number of its first.
+//!
 //! A digest may be in both tables while a merge is under way; memory, which agrees with the first, has the word.
 
 use super::codec::int;
@@ -36,8 +39,69 @@ pub(super) struct Dedup {
     filter: Option<Arc<Filter>>,
     /// The time that the last verb brought: what has run out by then need not be moved.
     now: Timestamp,
-    /// Remembered in this transaction.
-    fresh: usize,
+    /// Remembered in this transaction, and the number of the first.
+    fresh: Vec<Entry>,
+    fresh_from: i64,
+    bytes: Vec<u8>,
+}
+
+/// What is remembered of an event.
+#[derive(Clone, Copy)]
+struct Entry {
+    digest: Digest,
+    content: Option<Digest>,
+    event: Digest,
+    body_digest: Digest,
+    until: i64,
+}
+
+/// Bytes of one entry in its row.
+const ENTRY_BYTES: usize = 73;
+
+impl Entry {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.digest);
+        out.extend_from_slice(&self.event);
+        out.extend_from_slice(&self.body_digest);
+        out.extend_from_slice(&self.until.to_be_bytes());
+        out.push(u8::from(self.content.is_some()));
+        out.extend_from_slice(&self.content.unwrap_or_default());
+    }
+
+    fn read(bytes: &[u8; ENTRY_BYTES]) -> Option<Self> {
+        let (digest, rest) = bytes.split_first_chunk()?;
+        let (event, rest) = rest.split_first_chunk()?;
+        let (body_digest, rest) = rest.split_first_chunk()?;
+        let (until, rest) = rest.split_first_chunk()?;
+        let (has_content, content) = rest.split_first()?;
+        let content = if *has_content == 1 { Some(content.try_into().ok()?) } else { None };
+        let until = i64::from_be_bytes(*until);
+        Some(Entry { digest: *digest, content, event: *event, body_digest: *body_digest, until })
+    }
+
+    fn earlier(&self) -> (Earlier, Timestamp) {
+        let earlier = Earlier { event: EventId::from_bytes(self.event), body_digest: self.body_digest };
+        (earlier, Timestamp::from_millis(self.until))
+    }
+}
+
+/// The entries of the row that begins with the number `seq`, with their numbers.
+fn entries(seq: i64, row: &[u8]) -> Result<impl Iterator<Item = (i64, Entry)>, Fault> {
+    let (entries, rest) = row.as_chunks::<ENTRY_BYTES>();
+    if !rest.is_empty() {
+        return Err(Fault::damaged("a row of dedup keys that is cut short"));
+    }
+    Ok((seq..).zip(entries.iter().filter_map(Entry::read)))
+}
+
+/// The number after the last entry.
+pub(super) fn next_seq(connection: &Connection) -> Result<i64, Fault> {
+    let last: Option<(i64, i64)> = connection
+        .query_row("SELECT seq, length(entries) FROM dedup_recent ORDER BY seq DESC LIMIT 1", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    Ok(last.map_or(1, |(seq, bytes)| seq + bytes / int(ENTRY_BYTES as u64)))
 }
 
 /// An earlier event under the same key.
@@ -59,7 +123,7 @@ enum Merge {
     Rest,
     /// A thread reads and sorts everything up to a number.
     Sorting {
-        rows: Receiver<rusqlite::Result<Vec<Row>>>,
+        rows: Receiver<Result<Vec<Row>, Fault>>,
         up_to: i64,
     },
     /// The sorted rows go over, from this one on.
@@ -77,19 +141,29 @@ enum Merge {
 
 impl Dedup {
     pub(super) fn load(connection: &Connection, in_memory_max: usize) -> Result<Self, Fault> {
-        let mut statement = connection.prepare("SELECT seq, digest, content FROM dedup_recent ORDER BY seq")?;
+        let mut statement = connection.prepare("SELECT seq, entries FROM dedup_recent ORDER BY seq")?;
         let mut rows = statement.query([])?;
         let mut recent = HashMap::new();
         while let Some(row) = rows.next()? {
-            // Where a key came again after its window, the later row has the word.
-            let (seq, digest, content): (i64, Digest, Option<Digest>) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            recent.insert(digest, seq);
-            recent.extend(content.map(|content| (content, seq)));
+            for (seq, entry) in entries(row.get(0)?, row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)? {
+                // Where a key came again after its window, the later entry has the word.
+                recent.insert(entry.digest, seq);
+                recent.extend(entry.content.map(|content| (content, seq)));
+            }
         }
         let cold = connection.query_row("SELECT EXISTS (SELECT 1 FROM dedup_cold)", [], |row| row.get(0))?;
         let filter = if cold { None } else { Some(Arc::new(Filter::for_rows(0, true))) };
         let now = Timestamp::ZERO;
-        Ok(Dedup { recent, in_memory_max: in_memory_max.max(2), merge: Merge::Rest, filter, now, fresh: 0 })
+        Ok(Dedup {
+            recent,
+            in_memory_max: in_memory_max.max(2),
+            merge: Merge::Rest,
+            filter,
+            now,
+            fresh: Vec::new(),
+            fresh_from: 0,
+            bytes: Vec::new(),
+        })
     }
 
     /// Whether somebody has to read the table for the filter.
@@ -99,9 +173,9 @@ impl Dedup {
 
     /// A transaction was rolled back, and what a merge did in it with it: the merge begins again. What it had moved
     /// before stays moved.
-    pub(super) fn forget_merge(&mut self) {
+    pub(super) fn rolled_back(&mut self) {
         self.merge = Merge::Rest;
-        self.fresh = 0;
+        self.fresh.clear();
     }
 
     pub(super) fn put_back(&mut self, digest: Digest, before: Option<i64>) {
@@ -120,8 +194,8 @@ impl Writer<'_> {
             let until = Timestamp::from_millis(row.get(2)?);
             Ok((Earlier { event: EventId::from_bytes(row.get(0)?), body_digest: row.get(1)? }, until))
         };
-        let found = match self.dedup.recent.get(digest) {
-            Some(seq) => self.sql.find_recent.query_row([seq], read).optional()?,
+        let found = match self.dedup.recent.get(digest).copied() {
+            Some(seq) => self.recent_entry(seq)?.map(|entry| entry.earlier()),
             None if self.dedup.filter.as_ref().is_none_or(|f| f.may_hold(digest)) => {
                 self.sql.find_cold.query_row([digest], read).optional()?
             }
@@ -137,24 +211,57 @@ impl Writer<'_> {
         event: EventId,
         body_digest: &Digest,
         accepted_at: Timestamp,
-    ) -> Result<(), Fault> {
+    ) {
         let seq = self.next_dedup;
         self.next_dedup += 1;
-        let until = accepted_at.plus(key.window).as_millis();
-        self.sql.insert_recent.execute((seq, key.digest, key.content, event.to_bytes(), body_digest, until))?;
+        if self.dedup.fresh.is_empty() {
+            self.dedup.fresh_from = seq;
+        }
+        self.dedup.fresh.push(Entry {
+            digest: key.digest,
+            content: key.content,
+            event: event.to_bytes(),
+            body_digest: *body_digest,
+            until: accepted_at.plus(key.window).as_millis(),
+        });
         for digest in [Some(key.digest), key.content].into_iter().flatten() {
             let before = self.dedup.recent.insert(digest, seq);
             self.undo.push(Undo::Dedup(digest, before));
-            self.dedup.fresh += 1;
         }
         self.dedup.now = accepted_at;
-        Ok(())
     }
 
-    /// At the end of every transaction: begins a merge, or brings one forward by twice what came in.
-    pub(super) fn merge_dedup(&mut self) -> Result<(), Fault> {
+    /// The entry of this number; `None`: it has moved to the table by digest.
+    fn recent_entry(&mut self, seq: i64) -> Result<Option<Entry>, Fault> {
+        let dedup = &self.dedup;
+        if !dedup.fresh.is_empty() && seq >= dedup.fresh_from {
+            return Ok(usize::try_from(seq - dedup.fresh_from).ok().and_then(|at| dedup.fresh.get(at)).copied());
+        }
+        let row: Option<(i64, Vec<u8>)> =
+            self.sql.find_recent.query_row([seq], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let Some((from, row)) = row else { return Ok(None) };
+        Ok(entries(from, &row)?.find(|(at, _)| *at == seq).map(|(_, entry)| entry))
+    }
+
+    /// At the end of every transaction: writes what it remembers; begins a merge, or brings one forward by twice what
+    /// came in, digest by digest.
+    pub(super) fn keep_dedup(&mut self) -> Result<(), Fault> {
         let fresh = std::mem::take(&mut self.dedup.fresh);
-        let slice = (fresh * 2 + 16).min(SLICE);
+        if !fresh.is_empty() {
+            let mut bytes = std::mem::take(&mut self.dedup.bytes);
+            bytes.clear();
+            fresh.iter().for_each(|entry| entry.write(&mut bytes));
+            let written = self.sql.insert_recent.execute((self.dedup.fresh_from, &bytes));
+            self.dedup.bytes = bytes;
+            written?;
+        }
+        let digests: usize = fresh.iter().map(|entry| 1 + usize::from(entry.content.is_some())).sum();
+        self.dedup.fresh = fresh;
+        self.dedup.fresh.clear();
+        self.merge_dedup((digests * 2 + 16).min(SLICE))
+    }
+
+    fn merge_dedup(&mut self, slice: usize) -> Result<(), Fault> {
         match std::mem::replace(&mut self.dedup.merge, Merge::Rest) {
             Merge::Rest => {
                 if self.dedup.recent.len() >= self.dedup.in_memory_max {
@@ -221,28 +328,23 @@ impl Writer<'_> {
 }
 
 /// Reads and sorts the older rows on a thread of its own.
-fn sort_aside(shared: &Shared, up_to: i64) -> Receiver<rusqlite::Result<Vec<Row>>> {
+fn sort_aside(shared: &Shared, up_to: i64) -> Receiver<Result<Vec<Row>, Fault>> {
     let (done, rows) = crossbeam_channel::bounded(1);
     // Not the shared state: this thread is not waited for, and must not hold the ledger's lock.
     let (path, settings) = (shared.files.database.clone(), shared.settings.clone());
     let work = move || {
-        let read = || -> rusqlite::Result<Vec<Row>> {
+        let read = || -> Result<Vec<Row>, Fault> {
             let connection = schema::connect_reader(&path, &settings)?;
-            let mut statement = connection.prepare(
-                "SELECT digest, seq, event, body_digest, until FROM dedup_recent WHERE seq <= ?1 UNION ALL \
-                 SELECT content, seq, event, body_digest, until FROM dedup_recent \
-                 WHERE seq <= ?1 AND content IS NOT NULL",
-            )?;
-            let rows = statement.query_map([up_to], |row| {
-                Ok(Row {
-                    digest: row.get(0)?,
-                    seq: row.get(1)?,
-                    event: row.get(2)?,
-                    body_digest: row.get(3)?,
-                    until: row.get(4)?,
-                })
-            })?;
-            let mut rows = rows.collect::<rusqlite::Result<Vec<Row>>>()?;
+            let mut statement = connection.prepare("SELECT seq, entries FROM dedup_recent WHERE seq <= ?")?;
+            let mut commits = statement.query([up_to])?;
+            let mut rows = Vec::new();
+            while let Some(row) = commits.next()? {
+                for (seq, entry) in entries(row.get(0)?, row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)? {
+                    let Entry { content, event, body_digest, until, .. } = entry;
+                    let digests = [Some(entry.digest), content].into_iter().flatten();
+                    rows.extend(digests.map(|digest| Row { digest, seq, event, body_digest, until }));
+                }
+            }
             rows.sort_unstable_by(|a, b| a.digest.cmp(&b.digest).then(a.seq.cmp(&b.seq)));
             Ok(rows)
         };

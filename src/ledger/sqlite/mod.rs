@@ -9,6 +9,7 @@
 mod accept;
 mod adoptions;
 mod anchor;
+mod births;
 mod checkpoint;
 mod claim;
 mod codec;
@@ -126,7 +127,7 @@ pub fn open(
     }
     let master = keyring::master_key(settings.master_key.as_ref(), &files.master_key, !files.existed, &*entropy)?;
     let keyring = Keyring::new(&master)?;
-    let connection = schema::open_writer(&files.database, &settings)?;
+    let mut connection = schema::open_writer(&files.database, &settings)?;
     let broken = |what: String| LedgerError::Open {
         problem: format!("the ledger {} is damaged: {what}", settings.path.display()),
         remedy: "restore it from a backup; the file as it is may help to save what came after".into(),
@@ -136,6 +137,7 @@ pub fn open(
     if let Some(found) = schema::check_recent(&connection).map_err(|e| broken(e.to_string()))? {
         return Err(broken(found));
     }
+    births::recover(&mut connection)?;
     let queue = schema::check_queue(&connection).map_err(|e| broken(e.to_string()))?;
     prove_key(&connection, &keyring, &*entropy)?;
     if let Some(pages) = settings.pages_max {
@@ -312,7 +314,27 @@ impl SqliteLedger {
         answer.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
+    /// Reads for lists and queries. Every delivery that an earlier commit accepted has its row.
     async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&rusqlite::Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        if self.shared.births_open.load(Ordering::Acquire) > 0 {
+            // A ledger that cannot write now can still be read: what was accepted in the last moment is missing then.
+            let _ = self.ask(births::Provide, 0).await;
+        }
+        self.read_from(&self.readers, query).await
+    }
+
+    /// Reads for the queue, of what is not under way.
+    async fn read_contents<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&rusqlite::Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        self.read_from(&self.contents, query).await
+    }
+
+    async fn read_from<T: Send + 'static>(
         &self,
         from: &Readers,
         query: impl FnOnce(&rusqlite::Connection) -> Result<T, Fault> + Send + 'static,

@@ -79,7 +79,7 @@ impl Operations for SqliteLedger {
 impl SqliteLedger {
     /// What a redrive with a new payload needs to know beforehand.
     async fn standing(&self, tenant: TenantKey, id: DeliveryId) -> Result<Option<Standing>, LedgerError> {
-        self.read(&self.readers, move |c| manage::standing(c, tenant, id)).await
+        self.read(move |c| manage::standing(c, tenant, id)).await
     }
 
     /// The headers that a corrected payload goes out with: those it had, or its content type alone once they are gone.
@@ -99,7 +99,7 @@ impl SqliteLedger {
                     if revision == 1 { Place::EventContent(&event) } else { Place::RevisionContent(&id, revision) };
                 Ok(load_content(c, &cipher, payload, place)?.map(|(headers, _)| headers))
             };
-            if let Some(headers) = self.read(&self.readers, read).await? {
+            if let Some(headers) = self.read(read).await? {
                 return Ok(headers);
             }
         }

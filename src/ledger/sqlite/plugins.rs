@@ -398,11 +398,11 @@ impl Plugins for SqliteLedger {
 
     async fn plugin_history(&self, tenant: TenantKey, plugin: &Name) -> Result<History, LedgerError> {
         let plugin = plugin.clone();
-        self.read(&self.readers, move |c| history(c, tenant, &plugin)).await
+        self.read(move |c| history(c, tenant, &plugin)).await
     }
 
     async fn needed_contents(&self) -> Result<Vec<[u8; 32]>, LedgerError> {
-        self.read(&self.readers, needed).await
+        self.read(needed).await
     }
 
     async fn pause_for_plugins(

@@ -244,7 +244,7 @@ impl SqliteLedger {
         let from = *self.prune.0.lock().unwrap_or_else(PoisonError::into_inner);
         let retention = retention.clone();
         let reading = retention.clone();
-        let found = self.read(&self.readers, move |c| find(c, &reading, now, from)).await?;
+        let found = self.read(move |c| find(c, &reading, now, from)).await?;
         *self.prune.0.lock().unwrap_or_else(PoisonError::into_inner) = found.next;
         self.ask(Prune { found, retention, now }, 0).await
     }

@@ -92,7 +92,7 @@ impl Queue for SqliteLedger {
             }
             Ok(all)
         };
-        let read = match self.read(&self.contents, read).await {
+        let read = match self.read_contents(read).await {
             Ok(read) => read,
             Err(error) => {
                 // The slots are given back by now; so is the work, or its leases run out.
@@ -198,7 +198,7 @@ impl Queue for SqliteLedger {
             }
             Ok(all)
         };
-        self.read(&self.contents, read).await
+        self.read_contents(read).await
     }
 
     async fn close(&self) -> Result<(), LedgerError> {

@@ -1,6 +1,7 @@
 //! The read side: every statement is bound to one tenant, and every list ends at its limit.
 
 use super::SqliteLedger;
+use super::births::Needs;
 use super::codec::{count, status_of, time, time_opt};
 use super::fault::Fault;
 use super::keyring::{Place, TenantCipher};
@@ -279,6 +280,10 @@ struct Probe;
 impl Verb for Probe {
     type Done = ();
 
+    fn needs(&self) -> Needs {
+        Needs::None
+    }
+
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<(), Fault> {
         w.connection.prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES ('probe', x'')")?.execute([])?;
         Ok(())
@@ -296,12 +301,12 @@ impl Records for SqliteLedger {
         let (filter, limit) = (filter.clone(), page.limit.clamp(1, LIMIT_MAX));
         let before = page_start(List::Events, tenant, page)?;
         let read = move |c: &Connection| events(c, tenant, &filter, before, limit + 1);
-        let items = self.read(&self.readers, read).await?;
+        let items = self.read(read).await?;
         Ok(page_of(items, limit, |row| cursor(List::Events, tenant, row.id.to_bytes())))
     }
 
     async fn event(&self, tenant: TenantKey, id: EventId) -> Result<Option<EventRow>, LedgerError> {
-        self.read(&self.readers, move |c| one_event(c, tenant, id)).await
+        self.read(move |c| one_event(c, tenant, id)).await
     }
 
     async fn event_body(&self, tenant: TenantKey, id: EventId) -> Result<Option<Option<BodyRow>>, LedgerError> {
@@ -320,7 +325,7 @@ impl Records for SqliteLedger {
             let (_, body) = content.ok_or_else(unreadable)?;
             Ok(Some(Some(BodyRow { content_type, body })))
         };
-        self.read(&self.readers, read).await
+        self.read(read).await
     }
 
     async fn deliveries(
@@ -332,7 +337,7 @@ impl Records for SqliteLedger {
         let (filter, limit) = (filter.clone(), page.limit.clamp(1, LIMIT_MAX));
         let before = page_start(List::Deliveries, tenant, page)?;
         let read = move |c: &Connection| deliveries(c, tenant, &filter, before, limit + 1);
-        let items = self.read(&self.readers, read).await?;
+        let items = self.read(read).await?;
         Ok(page_of(items, limit, |row| cursor(List::Deliveries, tenant, row.id.to_bytes())))
     }
 
@@ -350,15 +355,15 @@ impl Records for SqliteLedger {
             attempts.extend(open_attempt(c, tenant, id)?);
             Ok(Some(DeliveryDetail { delivery, attempts }))
         };
-        self.read(&self.readers, read).await
+        self.read(read).await
     }
 
     async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {
-        self.read(&self.readers, move |c| dead_groups(c, tenant)).await
+        self.read(move |c| dead_groups(c, tenant)).await
     }
 
     async fn endpoints(&self, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, LedgerError> {
-        self.read(&self.readers, move |c| endpoints(c, tenant, now)).await
+        self.read(move |c| endpoints(c, tenant, now)).await
     }
 
     fn gauges(&self) -> Gauges {

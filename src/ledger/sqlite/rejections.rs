@@ -1,6 +1,7 @@
 //! The rejection log's rows.
 
 use super::SqliteLedger;
+use super::births::Needs;
 use super::codec::{count, int, time};
 use super::fault::Fault;
 use super::lists::{Query, collect, id_floor, name};
@@ -21,6 +22,10 @@ struct Keep(Vec<([u8; 16], Rejected)>);
 
 impl Verb for Keep {
     type Done = ();
+
+    fn needs(&self) -> Needs {
+        Needs::None
+    }
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<(), Fault> {
         let mut insert = w.connection.prepare_cached(
@@ -149,7 +154,7 @@ impl Rejections for SqliteLedger {
         let (filter, limit) = (filter.clone(), page.limit.clamp(1, LIMIT_MAX));
         let before = page_start(List::Rejections, tenant, page)?;
         let read = move |c: &Connection| list(c, tenant, &filter, before, limit + 1);
-        let items = self.read(&self.readers, read).await?;
+        let items = self.read(read).await?;
         Ok(page_of(items, limit, |row| cursor(List::Rejections, tenant, row.key)))
     }
 }

@@ -1,5 +1,6 @@
 //! The end of an attempt.
 
+use super::births::{FIRST_TOKEN, Needs};
 use super::codec::{int, state_code};
 use super::fault::Fault;
 use super::writer::{Verb, Writer};
@@ -42,6 +43,10 @@ fn next(disposition: &Disposition) -> Next<'_> {
 impl Verb for SettleAttempt {
     type Done = Settled;
 
+    fn needs(&self) -> Needs {
+        Needs::None
+    }
+
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Settled, Fault> {
         let Settlement { lease, record, decision, now } = &*self.settlement;
         let next = next(&decision.disposition);
@@ -53,19 +58,40 @@ impl Verb for SettleAttempt {
             (false, _) => 0,
         };
         let id = lease.delivery.to_bytes();
-        let held = w.sql.settle.execute(rusqlite::params![
-            lease.tenant.0,
-            id,
-            int(lease.token),
-            state_code(next.state),
-            next.due.map(Timestamp::as_millis),
-            before.counted.saturating_sub(u32::from(released)),
-            interrupted,
-            next.reason.map(Reason::as_str),
-            record.status,
-            next.reference,
-            next.state.is_terminal().then_some(now.as_millis()),
-        ])?;
+        let counted = before.counted.saturating_sub(u32::from(released));
+        let birth = if lease.token == FIRST_TOKEN { w.take_birth(lease.delivery) } else { None };
+        let held = match birth {
+            Some(birth) => w.sql.insert_settled.execute(rusqlite::params![
+                lease.tenant.0,
+                id,
+                birth.event.to_bytes(),
+                lease.endpoint.0,
+                w.endpoints.get(&lease.endpoint).map(|e| e.host),
+                int(birth.sequence),
+                state_code(next.state),
+                counted,
+                interrupted,
+                birth.began_at.as_millis(),
+                next.due.map(Timestamp::as_millis),
+                next.reason.map(Reason::as_str),
+                record.status,
+                next.reference,
+                next.state.is_terminal().then_some(now.as_millis()),
+            ])?,
+            None => w.sql.settle.execute(rusqlite::params![
+                lease.tenant.0,
+                id,
+                int(lease.token),
+                state_code(next.state),
+                next.due.map(Timestamp::as_millis),
+                counted,
+                interrupted,
+                next.reason.map(Reason::as_str),
+                record.status,
+                next.reference,
+                next.state.is_terminal().then_some(now.as_millis()),
+            ])?,
+        };
         if held == 0 {
             return Ok(Settled::LeaseLost);
         }

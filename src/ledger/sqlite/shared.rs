@@ -28,6 +28,8 @@ pub(super) struct Shared {
     pub queue: QueueLoad,
     pub gauges: GaugeCells,
     pub held: Held,
+    /// Deliveries under way that have no row of their own, as of the last commit.
+    pub births_open: AtomicUsize,
     /// Paused endpoints, and until when; `MAX`: until somebody resumes them.
     paused: Mutex<HashMap<EndpointKey, Timestamp>>,
     stop: watch::Sender<Option<String>>,
@@ -62,6 +64,7 @@ impl Shared {
             queue: QueueLoad::default(),
             gauges: GaugeCells::default(),
             held: Held::default(),
+            births_open: AtomicUsize::new(0),
             paused: Mutex::default(),
             stop: watch::Sender::new(None),
             closed: Arc::default(),

@@ -16,6 +16,11 @@ macro_rules! statements {
     };
 }
 
+/// A delivery as it is accepted: pending, or in its first attempt.
+pub(super) const INSERT_DELIVERY: &str = "INSERT INTO delivery (tenant, id, event, origin, endpoint, host, sequence, \
+    state, generation, revision, attempts, counted, interrupted, began_at, due_at, token, started_at) \
+    VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, 1, 1, ?7, 0, 0, ?8, ?9, 0, ?10)";
+
 statements! {
     begin: "BEGIN IMMEDIATE";
     commit: "COMMIT";
@@ -25,15 +30,18 @@ statements! {
     insert_event: "INSERT INTO event (tenant, id, source, type, key, provider_id, content_type, payload, body_bytes, \
                    accepted_at, deliver_at, expires_at, deadline, last) \
                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    insert_delivery: "INSERT INTO delivery (tenant, id, event, origin, endpoint, host, sequence, state, generation, \
-                      revision, attempts, counted, interrupted, began_at, due_at, token, started_at) \
-                      VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, 1, 1, ?7, 0, 0, ?8, ?9, 0, ?10)";
+    insert_delivery: INSERT_DELIVERY;
+    insert_settled: "INSERT INTO delivery (tenant, id, event, origin, endpoint, host, sequence, state, generation, \
+                     revision, attempts, counted, interrupted, began_at, due_at, token, reason, last_status, \
+                     reference, finished_at) \
+                     VALUES (?, ?, ?, 0, ?, ?, ?, ?, 1, 1, 1, ?, ?, ?, ?, 0, ?, ?, ?, ?)";
+    insert_birth: "INSERT INTO birth (id, born) VALUES (?, ?)";
+    delete_birth: "DELETE FROM birth WHERE id = ?";
     set_sequence: "UPDATE endpoint SET sequence = ? WHERE id = ?";
     set_status: "UPDATE endpoint SET status = ?, until = ?, why = ? WHERE id = ?";
 
-    find_recent: "SELECT event, body_digest, until FROM dedup_recent WHERE seq = ?";
-    insert_recent: "INSERT INTO dedup_recent (seq, digest, content, event, body_digest, until) \
-                    VALUES (?, ?, ?, ?, ?, ?)";
+    find_recent: "SELECT seq, entries FROM dedup_recent WHERE seq <= ? ORDER BY seq DESC LIMIT 1";
+    insert_recent: "INSERT INTO dedup_recent (seq, entries) VALUES (?, ?)";
     find_cold: "SELECT event, body_digest, until FROM dedup_cold WHERE digest = ?";
     insert_cold: "INSERT OR REPLACE INTO dedup_cold (digest, event, body_digest, until) VALUES (?, ?, ?, ?)";
     sweep_cold: "DELETE FROM dedup_cold WHERE digest > ? AND digest < ? AND until <= ?";

@@ -4,10 +4,11 @@ use super::fault::Fault;
 use super::writer::{Verb, Writer};
 use super::{Settings, SqliteLedger, open};
 use crate::clock::{ClockWatch, SystemClock, Timestamp};
+use crate::delivery::{DecidedBy, Disposition, Reason};
 use crate::entropy::SystemEntropy;
 use crate::ledger::{
-    Accept, Accepted, Declaration, DeclaredEndpoint, DeclaredTenant, Directory, LedgerError, NewDelivery, Queue as _,
-    Records as _, Slots, Wakes,
+    Accept, Accepted, AttemptRecord, Claimed, Declaration, DeclaredEndpoint, DeclaredTenant, Directory, EndpointCaps,
+    LedgerError, NewDelivery, Queue as _, Records as _, Settled, Settlement, Slots, Taken, Wakes,
 };
 use crate::secret::Secret;
 use crate::verify::{Grant, Publication};
@@ -15,7 +16,7 @@ use rusqlite::ffi;
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 const NOW: Timestamp = Timestamp::from_millis(1_760_000_000_000);
 
@@ -33,16 +34,23 @@ impl Verb for Poison {
 }
 
 async fn a_ledger() -> (Arc<SqliteLedger>, Directory, tempfile::TempDir) {
+    let (ledger, directory, _births, _slots, dir) = a_ledger_with_slots().await;
+    (ledger, directory, dir)
+}
+
+type Births = mpsc::UnboundedReceiver<Claimed>;
+
+async fn a_ledger_with_slots() -> (Arc<SqliteLedger>, Directory, Births, Arc<Slots>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let wakes = Arc::new(Wakes::default());
     let slots = Arc::new(Slots::new(Arc::clone(&wakes)));
     let settings = Settings { ballast_bytes: 0, ..Settings::new(dir.path().join("l/ledger.db")) };
     let clock = Arc::new(ClockWatch::new(Arc::new(SystemClock)));
-    let (ledger, _births) = open(settings, slots, wakes, Arc::new(SystemEntropy), clock).unwrap();
+    let (ledger, births) = open(settings, Arc::clone(&slots), wakes, Arc::new(SystemEntropy), clock).unwrap();
     let endpoint = DeclaredEndpoint { name: "e".parse().unwrap(), host: "e.example".into(), generated_secret: None };
     let tenant = DeclaredTenant { name: "t".parse().unwrap(), sources: vec![], endpoints: vec![endpoint] };
     let directory = ledger.declare(Declaration { tenants: vec![tenant] }, NOW).await.unwrap();
-    (ledger, directory, dir)
+    (ledger, directory, births, slots, dir)
 }
 
 fn acceptance(directory: &Directory, key: &str) -> Accept {
@@ -120,7 +128,7 @@ async fn a_verb_that_fails_spoils_no_other() {
         assert_eq!(ledger.accept(acceptance(&directory, key)).await.unwrap(), Accepted::Duplicate(id));
     }
     let left = ledger
-        .read(&ledger.readers, |c| {
+        .read(|c| {
             let sql = "SELECT (SELECT count(*) FROM meta WHERE name = 'poison'), group_concat(sequence) \
                        FROM (SELECT sequence FROM delivery ORDER BY sequence)";
             Ok(c.query_row(sql, [], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, String>(1)?)))?)
@@ -155,4 +163,67 @@ async fn a_failed_flush_acknowledges_nothing_and_stops_everything() {
     let later = ledger.accept(acceptance(&directory, "later")).await;
     assert!(matches!(later, Err(LedgerError::Stopped(_))), "{later:?}");
     assert!(!ledger.stopped().await.is_empty(), "the process can see it");
+}
+
+#[tokio::test]
+async fn a_full_disk_puts_back_what_was_under_way() {
+    let (ledger, directory, mut births, slots, _dir) = a_ledger_with_slots().await;
+    let (tenant, endpoint) = {
+        let tenant = directory.tenants.first_key_value().unwrap().1;
+        (tenant.key, tenant.endpoints.first_key_value().unwrap().1.key)
+    };
+    let lease_for = Duration::from_secs(60);
+    slots.configure(vec![EndpointCaps { endpoint, tenant, concurrency: 9, lease_for, rate: None }], 9, 9);
+    for key in ["a", "b"] {
+        let mut accept = acceptance(&directory, key);
+        let Taken::Slot(slot) = slots.take_for_backlog(endpoint, NOW) else { panic!("no slot") };
+        accept.deliveries[0].slot = Some(slot);
+        ledger.accept(accept).await.unwrap();
+    }
+    let (a, b) = (births.recv().await.unwrap().lease, births.recv().await.unwrap().lease);
+    let record = AttemptRecord {
+        outcome: "answered",
+        status: Some(200),
+        verdict: None,
+        reason: Reason::status(200),
+        decided_by: DecidedBy::Builtin,
+        duration: Duration::ZERO,
+        ambiguous: false,
+        plugin_version: None,
+        plugin_took: None,
+        plugin_log: Vec::new(),
+        plugin_log_dropped: 0,
+        request: None,
+        response: None,
+        detail: None,
+    };
+    let settle = |lease| {
+        let decision = Disposition::Delivered { reference: None }.into();
+        Arc::new(Settlement { lease, record: record.clone(), decision, now: NOW })
+    };
+    let (entered, is_busy) = oneshot::channel();
+    let (go_on, release) = std::sync::mpsc::channel();
+    let block = ledger.ask(Block { entered: Some(entered), release }, 0);
+    let then = async {
+        is_busy.await.unwrap();
+        let settled = ledger.settle(settle(a));
+        let poison = ledger.ask(Poison(ffi::SQLITE_FULL), 0);
+        let all_are_queued = async { go_on.send(()).unwrap() };
+        tokio::join!(settled, poison, all_are_queued)
+    };
+    let (blocked, (settled, poison, ())) = tokio::join!(block, then);
+    blocked.unwrap();
+    assert!(matches!((settled, poison), (Err(LedgerError::Unavailable(_)), Err(LedgerError::Unavailable(_)))));
+    for lease in [a, b] {
+        assert_eq!(ledger.settle(settle(lease)).await.unwrap(), Settled::Stored);
+        assert_eq!(ledger.settle(settle(lease)).await.unwrap(), Settled::LeaseLost);
+    }
+    let left = ledger
+        .read(|c| {
+            let sql = "SELECT (SELECT count(*) FROM birth), (SELECT count(*) FROM delivery WHERE state = 2)";
+            Ok(c.query_row(sql, [], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, u32>(1)?)))?)
+        })
+        .await
+        .unwrap();
+    assert_eq!(left, (0, 2));
 }

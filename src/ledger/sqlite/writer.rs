@@ -1,7 +1,8 @@
 //! The one thread that writes. It takes what is queued, applies it in one transaction, commits, and answers all of it;
 //! a verb's effects outside the ledger (slots, wakes, births, gauges) follow the commit, never precede it.
 
-use super::dedup::Dedup;
+use super::births::{Birth, Births, Needs};
+use super::dedup::{self, Dedup};
 use super::fault::{Fault, Severity};
 use super::shared::Shared;
 use super::statements::Statements;
@@ -13,6 +14,7 @@ use crossbeam_channel::Receiver;
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
@@ -29,6 +31,11 @@ pub(super) trait Verb: Send + 'static {
 
     /// May be called again on the same input after a rollback. `Fault::Refused` only before the first write.
     fn apply(&mut self, writer: &mut Writer<'_>) -> Result<Self::Done, Fault>;
+
+    /// The births that must have their rows before this is applied.
+    fn needs(&self) -> Needs {
+        Needs::All
+    }
 
     /// What follows the commit, before the answer.
     fn publish(self, _done: &mut Self::Done, _shared: &Shared)
@@ -60,6 +67,7 @@ pub(super) trait Job: Send {
 
 impl<V: Verb> Job for Task<V> {
     fn apply(&mut self, writer: &mut Writer<'_>) -> Result<(), Fault> {
+        writer.provide(self.verb.needs())?;
         self.done = Some(self.verb.apply(writer)?);
         Ok(())
     }
@@ -104,6 +112,7 @@ pub(super) enum Undo {
     Endpoint(EndpointKey, Option<EndpointMemory>),
     Sequence(EndpointKey, u64, u64),
     Dedup([u8; 16], Option<i64>),
+    Birth(Birth, i64),
 }
 
 /// What follows the commit.
@@ -128,6 +137,7 @@ pub(super) struct Writer<'c> {
     pub shared: Arc<Shared>,
     pub endpoints: HashMap<EndpointKey, EndpointMemory>,
     pub dedup: Dedup,
+    pub births: Births,
     pub effects: Effects,
     pub undo: Vec<Undo>,
     pub next_payload: i64,
@@ -159,10 +169,11 @@ impl<'c> Writer<'c> {
             shared,
             endpoints,
             dedup,
+            births: Births::new(),
             effects: Effects::default(),
             undo: Vec::new(),
             next_payload: next("SELECT coalesce(max(id), 0) + 1 FROM payload")?,
-            next_dedup: next("SELECT coalesce(max(seq), 0) + 1 FROM dedup_recent")?,
+            next_dedup: dedup::next_seq(connection)?,
             touched: Vec::new(),
             oldest_dead_at,
         })
@@ -246,6 +257,8 @@ impl<'c> Writer<'c> {
             }
         };
         self.undo.clear();
+        self.births.committed();
+        self.shared.births_open.store(self.births.len(), Ordering::Release);
         crash_points_after(&self.effects);
         metrics::histogram!("hookgate_commit_seconds").record(began.elapsed().as_secs_f64());
         metrics::histogram!("hookgate_commit_batch_size").record(u32::try_from(size).unwrap_or(u32::MAX));
@@ -290,7 +303,8 @@ impl<'c> Writer<'c> {
             self.effects.dead_since.clear();
             self.effects.dead_since.extend(oldest.map(Timestamp::from_millis));
         }
-        self.merge_dedup()?;
+        self.keep_dedup()?;
+        self.note_births()?;
         crash_points_before(&self.effects);
         self.sql.commit.execute([])?;
         Ok(refused)
@@ -302,7 +316,8 @@ impl<'c> Writer<'c> {
         self.next_dedup = next_dedup;
         self.touched.clear();
         self.effects = Effects::default();
-        self.dedup.forget_merge();
+        self.dedup.rolled_back();
+        self.births.rolled_back();
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Endpoint(key, Some(before)) => {
@@ -318,6 +333,7 @@ impl<'c> Writer<'c> {
                     }
                 }
                 Undo::Dedup(digest, before) => self.dedup.put_back(digest, before),
+                Undo::Birth(birth, batch) => self.births.put_back(birth, batch),
             }
         }
     }
