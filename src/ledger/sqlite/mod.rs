@@ -30,6 +30,7 @@ mod schema;
 mod settle;
 mod shared;
 mod statements;
+mod trials;
 mod writer;
 mod xchacha;
 
