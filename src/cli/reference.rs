@@ -102,7 +102,7 @@ const NOTES: [(&str, &str); 11] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 63] = [
+const EXAMPLES: [(&str, &str); 67] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -163,6 +163,16 @@ const EXAMPLES: [(&str, &str); 63] = [
     ("hookgate plugin get", "hookgate plugin get billing-rules"),
     ("hookgate plugin upload", "hookgate plugin upload billing-rules billing-rules.wasm --activate"),
     ("hookgate plugin activate", "hookgate plugin activate acme/billing-rules plg_01a22c30c0f870008114eb4fe6826dad"),
+    (
+        "hookgate plugin shadow",
+        "hookgate plugin shadow acme/billing-rules plg_01a22c30c0f870008114eb4fe6826dad --share 10%",
+    ),
+    ("hookgate plugin shadow", "hookgate plugin shadow acme/billing-rules --stop"),
+    (
+        "hookgate plugin canary",
+        "hookgate plugin canary acme/billing-rules plg_01a22c30c0f870008114eb4fe6826dad --share 5% --watch",
+    ),
+    ("hookgate plugin canary", "hookgate plugin canary acme/billing-rules --stop"),
     ("hookgate plugin rollback", "hookgate plugin rollback billing-rules"),
     (
         "hookgate send",

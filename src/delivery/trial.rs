@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn a_share_is_that_share_of_the_deliveries() {
         let mint = Mint::default();
-        let mut fresh = || mint.mint(Timestamp::from_millis(1_700_000_000_000), &SystemEntropy);
+        let fresh = || mint.mint(Timestamp::from_millis(1_700_000_000_000), &SystemEntropy);
         let deliveries: Vec<DeliveryId> = (0..40_000).map(|_| fresh().into()).collect();
         let (one, other) = (TrialId::from(fresh()), TrialId::from(fresh()));
         for text in ["0.01%", "0.5%", "1%", "10%", "33.33%", "50%", "90%", "99.99%", "100%"] {
