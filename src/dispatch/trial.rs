@@ -277,3 +277,99 @@ pub(super) fn of_fault(kind: FaultKind) -> Option<Told> {
         | FaultKind::Plugin => Some(Told { said: Said::Fault, why: Some(kind.as_str().to_owned()) }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::{Fault, PauseScope, RetryHint, SkipReason};
+    use crate::plugin::{Absent, Exports};
+
+    #[test]
+    fn a_version_is_judged_by_what_it_said_itself() {
+        let answered = |verdict| Outcome::Answered { status: 200, verdict, retry_after: None };
+        let word = Reason::word;
+        let hint = RetryHint { reason: word("busy"), after: None, scope: PauseScope::Delivery };
+        let terminal = || Verdict::Terminal(word("suspended"));
+        let faulted = |kind| Outcome::Faulted(Fault { kind, detail: String::new() });
+        for (outcome, fault, expected) in [
+            (answered(Verdict::Delivered { reference: None, reason: None }), None, Some((Said::Delivered, None))),
+            (answered(Verdict::Retryable(hint)), None, Some((Said::Retryable, Some("busy")))),
+            (answered(terminal()), None, Some((Said::Terminal, Some("suspended")))),
+            // What stood in for it is not its word.
+            (answered(terminal()), Some(FaultKind::Trap), Some((Said::Fault, Some("trap")))),
+            (answered(terminal()), Some(FaultKind::Unavailable), None),
+            (Outcome::Skipped(SkipReason(word("not_ours"))), None, Some((Said::Skipped, Some("not_ours")))),
+            (faulted(FaultKind::Memory), Some(FaultKind::Memory), Some((Said::Fault, Some("memory")))),
+            // Its request led away from the endpoint's host: no call faulted.
+            (faulted(FaultKind::BadOutput), None, Some((Said::Fault, Some("bad_output")))),
+            (faulted(FaultKind::InputTooLarge), Some(FaultKind::InputTooLarge), None),
+            (Outcome::Refused(word("blocked")), None, None),
+            (Outcome::Interrupted, None, None),
+            (Outcome::Released(Reason::SHUTDOWN), None, None),
+        ] {
+            let told = told(&outcome, fault).map(|told| (told.said, told.why));
+            assert_eq!(told, expected.map(|(said, why)| (said, why.map(str::to_owned))), "{outcome:?} {fault:?}");
+        }
+    }
+
+    fn version(n: u128) -> InUse {
+        let exports = Exports { transform: true, classify: true };
+        let rules = Arc::new(Absent { exports, why: String::new() });
+        InUse { rules, version: Some(PluginVersionId::from_u128(n)) }
+    }
+
+    fn canary(alarm: &Arc<Notify>) -> Arc<Trial> {
+        let share = "50%".parse().ok().and_then(Share::new).unwrap();
+        let identity = Identity { id: TrialId::from_u128(1), version: PluginVersionId::from_u128(2), share };
+        Trial::canary(identity, version(2).rules, (Bounds::default(), Window::default()), Arc::clone(alarm))
+    }
+
+    #[tokio::test]
+    async fn a_canary_is_taken_by_its_share_until_it_is_judged() {
+        let alarm = Arc::default();
+        let trial = canary(&alarm);
+        let used = Use { active: Arc::new(version(1)), trial: Some(Arc::clone(&trial)) };
+        let by = |delivery: u128| {
+            let (asked, part) = Part::of(&used, DeliveryId::from_u128(delivery));
+            (asked.version.map(PluginVersionId::as_u128), part)
+        };
+        for delivery in 0..200 {
+            match by(delivery) {
+                (Some(1), Part::Active(_)) => assert!(!trial.share.takes(trial.id, DeliveryId::from_u128(delivery))),
+                (Some(2), Part::Canary(..)) => assert!(trial.share.takes(trial.id, DeliveryId::from_u128(delivery))),
+                (version, _) => panic!("{version:?}"),
+            }
+        }
+        for _ in 0..19 {
+            trial.note(Side::Canary, Said::Fault);
+            // What the others do is not its doing, and does not break its row.
+            trial.note(Side::Active, Said::Delivered);
+        }
+        assert_eq!(trial.judged(), None);
+        trial.note(Side::Canary, Said::Fault);
+        assert_eq!(trial.judged(), Some(Why::FaultsInARow(20)));
+        alarm.notified().await;
+        assert!((0..200).all(|delivery| by(delivery).0 == Some(1)), "no attempt takes it from here on");
+        let Some(Noted::Canary { canary, active, window }) = trial.take() else { panic!("nothing noted") };
+        assert_eq!((canary.faults, active.delivered, window.faults_in_a_row), (20, 19, 20));
+        assert!(trial.take().is_none(), "once");
+        trial.give_back(Noted::Canary { canary, active, window });
+        assert!(matches!(trial.take(), Some(Noted::Canary { canary: again, .. }) if again == canary));
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_what_is_under_way() {
+        let trial = canary(&Arc::default());
+        let used = Use { active: Arc::new(version(1)), trial: Some(Arc::clone(&trial)) };
+        let taken = (0..).map(DeliveryId::from_u128).find(|id| trial.share.takes(trial.id, *id)).unwrap();
+        let (_, part) = Part::of(&used, taken);
+        let ending = tokio::spawn(async move { trial.end().await });
+        // poll: until the end has begun, attempts still take it.
+        while matches!(Part::of(&used, taken).1, Part::Canary(..)) {
+            tokio::task::yield_now().await;
+        }
+        assert!(!ending.is_finished());
+        drop(part);
+        ending.await.unwrap();
+    }
+}

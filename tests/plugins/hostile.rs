@@ -311,7 +311,7 @@ async fn what_nobody_waits_for_takes_what_is_to_spare() {
     let mut settings = settings();
     settings.limits.call_time_max = Duration::from_millis(500);
     let host = Host::new(settings).unwrap();
-    let kind = |call: hookgate::plugin::Call<Verdict>| call.result.map_err(|fault| fault.kind);
+    let kind = |call: Call<Verdict>| call.result.map_err(|fault| fault.kind);
     let aside = load(&host, &guests::classify_says(&Says::Delivered { reference: None })).await.aside();
     assert!(kind(answer(&aside, 200, &[], "").await).is_ok());
     // Of four slots two are taken: a third would leave less than half.
