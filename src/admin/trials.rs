@@ -143,7 +143,8 @@ pub(super) fn described(row: &TrialRow) -> Value {
             all["requests_differ"] = compared.requests.into();
             all["left_out"] = compared.left_out.into();
             let differ = compared.pairs.iter().filter(|((from, to), _)| from != to);
-            all["differ"] = differ.map(|((from, to), calls)| json!({ "from": from, "to": to, "calls": calls })).collect();
+            all["differ"] =
+                differ.map(|((from, to), calls)| json!({ "from": from, "to": to, "calls": calls })).collect();
             all["figures"] = json!({ "shadow": figures(&shadow), "active": figures(&active) });
         }
         Course::Canary { bounds, halves } => {

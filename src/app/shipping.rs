@@ -7,7 +7,7 @@
 use super::contents::Contents;
 use crate::admin::{Refusal, Shipment, Shipped, Shipyard, TrialWish};
 use crate::clock::Clock;
-use crate::delivery::{Name, PluginVersionId};
+use crate::delivery::{Name, PluginVersionId, TrialId};
 use crate::dispatch::{InUse, Live, Targets, Trial};
 use crate::ledger::{
     Activate, Activated, Change, Disable, EndpointKey, FaultRow, Findings, History, Judgement, Ledger, LedgerError,
@@ -16,7 +16,7 @@ use crate::ledger::{
 use crate::plugin::{Absent, Exports, Host, Limits, Plugin, Rejected, Rules as _, look};
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -99,6 +99,10 @@ impl Ware {
         ended
     }
 
+    pub(super) fn is_loaded(&self) -> bool {
+        self.stands().loaded.is_some()
+    }
+
     pub(super) fn trial(&self) -> Option<Arc<Trial>> {
         self.stands().trial.clone()
     }
@@ -106,7 +110,7 @@ impl Ware {
     /// Gives the one before. The version in use stays as it is.
     pub(super) fn set_trial(&self, trial: Option<Arc<Trial>>) -> Option<Arc<Trial>> {
         let mut stands = self.stands();
-        self.live.set_trial(trial.clone());
+        self.live.set_trial(trial.as_ref());
         std::mem::replace(&mut stands.trial, trial)
     }
 
@@ -127,8 +131,10 @@ pub(super) struct Shipping {
     pub(super) targets: Arc<Targets>,
     /// Told when a canary is to be rolled back.
     pub(super) alarm: Arc<Notify>,
+    /// Trials of this process that are not over with.
+    pub(super) own: Mutex<HashSet<TrialId>>,
     /// What the process before left under way is settled.
-    pub(super) watching: AtomicBool,
+    watching: AtomicBool,
     contents: Arc<Contents>,
     wares: Mutex<HashMap<Key, Arc<Ware>>>,
     uploads: Arc<Semaphore>,
@@ -150,6 +156,7 @@ impl Shipping {
             clock,
             targets,
             alarm: Arc::default(),
+            own: Mutex::default(),
             watching: AtomicBool::new(false),
             contents: Arc::new(contents),
             wares: Mutex::default(),

@@ -9,8 +9,8 @@ use crate::dispatch::{Identity, Trial};
 use crate::ledger::{Begun, Course, EndTrial, Ending, LedgerError, NewTrial, TrialRow, VersionRow, VersionState};
 use crate::plugin::Plugin;
 use crate::telemetry::PLUGIN_CANARY_ROLLBACKS;
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 const GATEWAY: &str = "gateway";
 
@@ -25,11 +25,14 @@ impl Shipping {
     /// The trial that the ledger says is running, beside the version that is in use.
     pub(super) async fn resume_trial(self: &Arc<Self>, ware: &Ware) -> Result<(), LedgerError> {
         let (key, name) = (ware.declared.key, &ware.declared.name);
+        if !ware.is_loaded() {
+            return Ok(());
+        }
         let Some(row) = self.ledger.newest_trial(key, name).await?.filter(|row| row.ended.is_none()) else {
             return Ok(());
         };
         let history = self.history(ware).await?;
-        let Some(version) = history.version(row.version).filter(|_| history.active().is_some()) else { return Ok(()) };
+        let Some(version) = history.version(row.version) else { return Ok(()) };
         match self.load(&ware.declared.tenant, version.digest).await {
             Ok(plugin) => {
                 ware.set_trial(Some(self.trial_of(&row, plugin)));
@@ -44,7 +47,12 @@ impl Shipping {
         Ok(())
     }
 
+    fn own(&self) -> MutexGuard<'_, HashSet<TrialId>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn trial_of(&self, row: &TrialRow, plugin: Plugin) -> Arc<Trial> {
+        self.own().insert(row.id);
         let identity = Identity { id: row.id, version: row.version, share: row.share };
         match &row.course {
             Course::Shadow(_) => Trial::shadow(identity, Arc::new(plugin.aside())),
@@ -70,6 +78,9 @@ impl Shipping {
             remedy: rejected.remedy,
         })?;
         let _turn = self.turn.lock().await;
+        if !ware.is_loaded() {
+            return Err(Refusal::NothingInUse);
+        }
         let key = ware.declared.key;
         let new = NewTrial { tenant: key, plugin: plugin.clone(), version, share, canary, by: by.clone() };
         match self.ledger.begin_trial(new, self.clock.now()).await? {
@@ -143,11 +154,13 @@ impl Shipping {
             tracing::warn!(trial = %trial.id, %error, "the last figures of a trial are not written down");
         }
         self.put_back(&ware, |row| row.id == trial.id, Left::Nothing).await;
+        self.own().remove(&trial.id);
     }
 
     /// What an earlier process, or an earlier configuration, left to be put back.
     pub(super) async fn settle(self: Arc<Self>, ware: Arc<Ware>) {
-        self.put_back(&ware, |row| row.plugin == ware.declared.name, Left::Nothing).await;
+        let is_left = |row: &TrialRow| row.plugin == ware.declared.name && !self.own().contains(&row.id);
+        self.put_back(&ware, is_left, Left::Nothing).await;
     }
 
     /// Keeps at it while the ledger cannot: nothing stays dead by a canary's word.

@@ -372,12 +372,16 @@ mod tests {
             assert_eq!(Ratio(parts).to_string(), text);
         }
         assert_eq!((ratio("010%"), ratio("1.50%")), (Ratio(1_000), Ratio(150)));
-        for bad in
-            ["", "%", "10", "0.1", "-1%", "+1%", "100.01%", "101%", "1000%", "1.%", ".5%", "0.001%", "1 %", "1%%", "NaN%"]
-        {
+        for bad in [
+            "", "%", "10", "0.1", "-1%", "+1%", "100.01%", "101%", "1000%", "1.%", ".5%", "0.001%", "1 %", "1%%",
+            "NaN%",
+        ] {
             assert_eq!(bad.parse::<Ratio>(), Err(BadRatio), "{bad}");
         }
-        assert_eq!((Ratio::of(1, 3), Ratio::of(0, 0), Ratio::of(5, 4)), (Some(Ratio(3_333)), None, Some(Ratio(10_000))));
+        assert_eq!(
+            (Ratio::of(1, 3), Ratio::of(0, 0), Ratio::of(5, 4)),
+            (Some(Ratio(3_333)), None, Some(Ratio(10_000)))
+        );
     }
 
     /// The same deliveries over each share: how many take part, within five standard deviations.

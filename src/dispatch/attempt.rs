@@ -1,20 +1,18 @@
 //! One attempt, from its lease to its settlement: each step takes what the one before it gave.
 
 use super::adviser::{Adviser, Asked, PluginUse};
-use super::draft::{Draft, Drafted};
+use super::draft::{Draft, Unmade};
 use super::trial::{After, Part, told};
 use super::{Advice, Crew, Live, Stop, Target, headers};
 use crate::clock::Timestamp;
 use crate::crash;
 use crate::delivery::classify::{Observed, after_fault, builtin};
 use crate::delivery::{
-    DecidedBy, Decision, Disposition, Fault, FaultKind, History, Outcome, Phase, Reason, RetryAfter,
-    SkipReason, Terms, TransportKind, Verdict, decide, may_start,
+    DecidedBy, Decision, Disposition, Fault, FaultKind, History, Outcome, Phase, Reason, RetryAfter, SkipReason, Terms,
+    TransportKind, Verdict, decide, may_start,
 };
 use crate::egress::{Answer, Exchange, Failure, Outbound};
-use crate::ledger::{
-    AttemptRecord, Claimed, LedgerError, RequestRecord, ResponseRecord, Settled, Settlement,
-};
+use crate::ledger::{AttemptRecord, Claimed, LedgerError, RequestRecord, ResponseRecord, Settled, Settlement};
 use crate::plugin::OutcomeView;
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
@@ -122,12 +120,12 @@ async fn by_plugin(crew: &Crew, stop: &Stop, claimed: &Claimed, live: &Live, ask
 async fn advised(crew: &Crew, stop: &Stop, claimed: &Claimed, mut adviser: Adviser<'_>) -> Report {
     let target = &adviser.asked.target;
     let draft = if adviser.rules.exports().transform {
-        match adviser.transform().await.and_then(|made| Draft::of(made, target)) {
-            Ok(Drafted::Draft(draft)) => draft,
-            Ok(Drafted::Skip(reason)) => {
+        match adviser.transform().await.map_err(Unmade::Fault).and_then(|made| Draft::of(made, target)) {
+            Ok(draft) => draft,
+            Err(Unmade::Skip(reason)) => {
                 return Report::unsent(Outcome::Skipped(SkipReason(reason)), adviser.used);
             }
-            Err(fault) => return Report::unsent(Outcome::Faulted(fault), adviser.used),
+            Err(Unmade::Fault(fault)) => return Report::unsent(Outcome::Faulted(fault), adviser.used),
         }
     } else {
         Draft::as_it_came(&claimed.event, target)

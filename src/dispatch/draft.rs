@@ -1,7 +1,7 @@
 //! A request that is ready but for the host's headers.
 
 use super::Target;
-use crate::delivery::{Fault, FaultKind};
+use crate::delivery::{Fault, FaultKind, Reason};
 use crate::ledger::{EventContent, RequestRecord};
 use crate::plugin::Transformed;
 use http::HeaderMap;
@@ -16,10 +16,10 @@ pub(super) struct Draft {
     pub(super) record: Option<RequestRecord>,
 }
 
-/// What a transform's answer comes to.
-pub(super) enum Drafted {
-    Draft(Draft),
-    Skip(crate::delivery::Reason),
+/// Why there is no request.
+pub(super) enum Unmade {
+    Skip(Reason),
+    Fault(Fault),
 }
 
 impl Draft {
@@ -34,10 +34,10 @@ impl Draft {
     }
 
     /// The plugin chooses path and query; scheme, host and port stay the endpoint's, and that is checked on the result.
-    pub(super) fn of(transformed: Transformed, target: &Target) -> Result<Drafted, Fault> {
+    pub(super) fn of(transformed: Transformed, target: &Target) -> Result<Self, Unmade> {
         let (method, path_and_query, headers, body) = match transformed {
             Transformed::Send { method, path_and_query, headers, body } => (method, path_and_query, headers, body),
-            Transformed::Skip(reason) => return Ok(Drafted::Skip(reason)),
+            Transformed::Skip(reason) => return Err(Unmade::Skip(reason)),
         };
         let mut url = target.url.clone();
         if let Some(path_and_query) = &path_and_query {
@@ -49,7 +49,7 @@ impl Draft {
             url.set_query(query);
             if url.origin() != target.url.origin() || url.username() != target.url.username() {
                 let detail = "the path leads away from the endpoint's own host".to_owned();
-                return Err(Fault { kind: FaultKind::BadOutput, detail });
+                return Err(Unmade::Fault(Fault { kind: FaultKind::BadOutput, detail }));
             }
         }
         let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -59,14 +59,11 @@ impl Draft {
             headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
             body: body.clone(),
         };
-        Ok(Drafted::Draft(Draft { url, method, headers, body, record: Some(record) }))
+        Ok(Draft { url, method, headers, body, record: Some(record) })
     }
 
     /// Whether the receiver would get the same.
     pub(super) fn is_same(&self, other: &Draft) -> bool {
-        self.method == other.method
-            && self.url == other.url
-            && self.headers == other.headers
-            && self.body == other.body
+        self.method == other.method && self.url == other.url && self.headers == other.headers && self.body == other.body
     }
 }

@@ -1,7 +1,7 @@
 //! A shadow's calls: after the attempts they are about, one at a time, beside the traffic.
 
 use super::adviser::{Asked, Seen};
-use super::draft::{Draft, Drafted};
+use super::draft::{Draft, Unmade};
 use super::trial::{of_fault, of_verdict};
 use crate::clock::Timestamp;
 use crate::delivery::classify::builtin;
@@ -63,13 +63,14 @@ async fn compare(job: &Job, rules: &dyn Rules) -> Option<Compare> {
     let fault = |kind: FaultKind| of_fault(kind).map(|told| Compare { told, request: false });
     let Job { asked, seen, .. } = job;
     let draft = if rules.exports().transform {
-        match asked.transform(rules).await.result.and_then(|made| Draft::of(made, &asked.target)) {
-            Ok(Drafted::Draft(draft)) => draft,
-            Ok(Drafted::Skip(reason)) => {
+        let made = asked.transform(rules).await.result.map_err(Unmade::Fault);
+        match made.and_then(|made| Draft::of(made, &asked.target)) {
+            Ok(draft) => draft,
+            Err(Unmade::Skip(reason)) => {
                 let told = Told { said: Said::Skipped, why: Some(reason.to_string()) };
                 return Some(Compare { told, request: false });
             }
-            Err(failed) => return fault(failed.kind),
+            Err(Unmade::Fault(failed)) => return fault(failed.kind),
         }
     } else {
         Draft::as_it_came(&asked.event, &asked.target)

@@ -61,8 +61,8 @@ impl Live {
     }
 
     /// Begins or ends a trial; the version in use stays as it is.
-    pub fn set_trial(&self, trial: Option<Arc<Trial>>) {
-        self.0.rcu(|now| Use { active: Arc::clone(&now.active), trial: trial.clone() });
+    pub fn set_trial(&self, trial: Option<&Arc<Trial>>) {
+        self.0.rcu(|now| Use { active: Arc::clone(&now.active), trial: trial.cloned() });
     }
 
     pub fn now(&self) -> Arc<Use> {

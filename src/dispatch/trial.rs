@@ -88,11 +88,17 @@ impl Trial {
         (bounds, window): (Bounds, Window),
         alarm: Arc<Notify>,
     ) -> Arc<Self> {
+        let recent = Recent::resumed(window);
+        // The process before may have ended between the judgement and the rollback.
+        let judged = match judge(&recent.window(), &bounds) {
+            Judged::Go => None,
+            Judged::RollBack(why) => Some(why),
+        };
         let canary = Canary {
             in_use: Arc::new(InUse { rules, version: Some(version) }),
             bounds,
-            notes: Mutex::new(CanaryNotes { recent: Recent::resumed(window), ..CanaryNotes::default() }),
-            over: AtomicBool::new(false),
+            notes: Mutex::new(CanaryNotes { recent, judged, ..CanaryNotes::default() }),
+            over: AtomicBool::new(judged.is_some()),
             under_way: TaskTracker::new(),
             alarm,
         };
@@ -247,9 +253,9 @@ pub(super) fn told(outcome: &Outcome, fault: Option<FaultKind>) -> Option<Told> 
         return of_fault(kind);
     }
     match outcome {
-        Outcome::Answered { verdict, .. } | Outcome::Unreachable { verdict, .. } | Outcome::TimedOut { verdict, .. } => {
-            Some(of_verdict(verdict))
-        }
+        Outcome::Answered { verdict, .. }
+        | Outcome::Unreachable { verdict, .. }
+        | Outcome::TimedOut { verdict, .. } => Some(of_verdict(verdict)),
         Outcome::Skipped(reason) => Some(Told { said: Said::Skipped, why: Some(reason.0.to_string()) }),
         Outcome::Faulted(fault) => of_fault(fault.kind),
         Outcome::Refused(_) | Outcome::Interrupted | Outcome::Released(_) => None,
@@ -319,9 +325,13 @@ mod tests {
     }
 
     fn canary(alarm: &Arc<Notify>) -> Arc<Trial> {
+        resumed(alarm, Window::default())
+    }
+
+    fn resumed(alarm: &Arc<Notify>, window: Window) -> Arc<Trial> {
         let share = "50%".parse().ok().and_then(Share::new).unwrap();
         let identity = Identity { id: TrialId::from_u128(1), version: PluginVersionId::from_u128(2), share };
-        Trial::canary(identity, version(2).rules, (Bounds::default(), Window::default()), Arc::clone(alarm))
+        Trial::canary(identity, version(2).rules, (Bounds::default(), window), Arc::clone(alarm))
     }
 
     #[tokio::test]
@@ -355,6 +365,16 @@ mod tests {
         assert!(trial.take().is_none(), "once");
         trial.give_back(Noted::Canary { canary, active, window });
         assert!(matches!(trial.take(), Some(Noted::Canary { canary: again, .. }) if again == canary));
+    }
+
+    #[tokio::test]
+    async fn one_that_had_left_its_bounds_does_not_begin_anew() {
+        let window = Window { calls: 50, faults: 0, terminal: 6, faults_in_a_row: 0 };
+        let trial = resumed(&Arc::default(), window);
+        assert!(matches!(trial.judged(), Some(Why::TerminalRate { terminal: 6, calls: 50, .. })));
+        let used = Use { active: Arc::new(version(1)), trial: Some(trial) };
+        let taken = |id: u128| matches!(Part::of(&used, DeliveryId::from_u128(id)).1, Part::Canary(..));
+        assert!(!(0..200).any(taken));
     }
 
     #[tokio::test]

@@ -44,8 +44,8 @@ pub use rejections::{
 };
 pub use slots::{EndpointCaps, Slot, Slots, Taken};
 pub use trials::{
-    Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted, TRIALS_MAX,
-    Told, TrialRow, Trials,
+    Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted,
+    TRIALS_MAX, Told, TrialRow, Trials,
 };
 pub use wakes::Wakes;
 

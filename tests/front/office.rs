@@ -15,8 +15,8 @@ use hookgate::delivery::{
 };
 use hookgate::http::{Limits, serve};
 use hookgate::ledger::{
-    AttemptRow, Compared, Course, DeliveryDetail, DeliveryRow, EndRow, EndpointCaps, EndpointKey, EndpointState, Ending,
-    Gauges, Halves, Slots, SourceKey, TenantKey, TrialRow, VersionRow,
+    AttemptRow, Compared, Course, DeliveryDetail, DeliveryRow, EndRow, Ending, EndpointCaps, EndpointKey,
+    EndpointState, Gauges, Halves, Slots, SourceKey, TenantKey, TrialRow, VersionRow,
 };
 use hookgate::secret::Secret;
 use hookgate::telemetry::Metrics;

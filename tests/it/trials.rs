@@ -262,7 +262,8 @@ async fn a_good_canary_keeps_its_share_over_retries_and_is_promoted() {
     assert_eq!(sides.values().sum::<usize>(), 40);
     assert!(sides.get(&active).is_some_and(|n| *n >= 5) && sides.get(&good).is_some_and(|n| *n >= 5), "{sides:?}");
     let told = until_trial(&gateway, "the figures are in", |t| {
-        t["figures"]["canary"]["delivered"].as_u64().unwrap() + t["figures"]["active"]["delivered"].as_u64().unwrap() >= 20
+        t["figures"]["canary"]["delivered"].as_u64().unwrap() + t["figures"]["active"]["delivered"].as_u64().unwrap()
+            >= 20
     })
     .await;
     assert_eq!((&told["state"], &told["figures"]["canary"]["fault_rate"]), (&"running".into(), &"0%".into()));
@@ -358,7 +359,8 @@ async fn the_command_line_tries_a_version() {
     assert_eq!(run(&["plugin", "shadow", "rules", "--stop"]).0, 5);
 
     let args = ["plugin", "canary", "rules", &two, "--share", "100%", "--min-calls", "2", "--max-terminal-rate", "50%"];
-    let watch = gateway.command(&[&args[..], &["--watch"]].concat()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let watch =
+        gateway.command(&[&args[..], &["--watch"]].concat()).stdout(std::process::Stdio::piped()).spawn().unwrap();
     until_trial(&gateway, "the canary runs", |t| t["kind"] == "canary").await;
     publish(&gateway, 3).await;
     let watched = tokio::task::spawn_blocking(move || watch.wait_with_output().unwrap()).await.unwrap();

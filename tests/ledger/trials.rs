@@ -19,7 +19,8 @@ fn share(text: &str) -> Share {
 
 async fn begin(bench: &Bench, version: PluginVersionId, canary: Option<Bounds>) -> Begun {
     let (tenant, plugin) = (bench.tenant("acme"), name("rules"));
-    let new = NewTrial { tenant, plugin, version, share: share("12.5%"), canary, by: "anna".into() };
+    let share = share(if canary.is_some() { "100%" } else { "12.5%" });
+    let new = NewTrial { tenant, plugin, version, share, canary, by: "anna".into() };
     bench.ledger.begin_trial(new, bench.now()).await.unwrap()
 }
 
@@ -70,7 +71,7 @@ async fn a_trial_runs_beside_what_is_in_use_and_alone() {
     assert_eq!(begin(&bench, nobody, None).await, Begun::NotFound);
     let two = ready(&bench, 2).await;
     let row = begun(&bench, two, Some(Bounds::default())).await;
-    assert_eq!((row.version, row.active, row.share, row.by.as_str()), (two, one, share("12.5%"), "anna"));
+    assert_eq!((row.version, row.active, row.share, row.by.as_str()), (two, one, share("100%"), "anna"));
     assert_eq!(begin(&bench, two, None).await, Begun::Running(row.clone()));
     let bench = bench.restart().await;
     assert_eq!(newest(&bench).await, row, "as it was");
@@ -218,7 +219,7 @@ async fn what_a_canary_left_dead_is_put_back_once() {
 
     bench.clock.advance(Duration::from_secs(60));
     let ended = end(&bench, trial.id, Ending::RolledBack).await.unwrap();
-    assert_eq!(bench.ledger.unsettled_trials().await.unwrap(), [ended.clone()]);
+    assert_eq!(bench.ledger.unsettled_trials().await.unwrap(), std::slice::from_ref(&ended));
     // Found again by the next process, that has been told nothing.
     let bench = bench.restart().await;
     let ended = bench.ledger.unsettled_trials().await.unwrap().remove(0);
@@ -257,6 +258,23 @@ async fn what_a_canary_left_dead_is_put_back_once() {
     bench.ledger.settle_trial(bench.tenant("acme"), trial.id).await.unwrap();
     assert_eq!(bench.ledger.unsettled_trials().await.unwrap(), []);
     assert_eq!(bench.ledger.gauges().dead, 7);
+}
+
+#[tokio::test]
+async fn what_is_not_of_its_share_is_none_of_its_business() {
+    let (mut bench, _, two) = with_versions().await;
+    let (tenant, plugin) = (bench.tenant("acme"), name("rules"));
+    let canary = Some(Bounds::default());
+    let new = NewTrial { tenant, plugin, version: two, share: share("50%"), canary, by: "anna".into() };
+    let Begun::Done(trial) = bench.ledger.begin_trial(new, bench.now()).await.unwrap() else { panic!("it began") };
+    let mut all = Vec::new();
+    for _ in 0..40 {
+        all.push(judged(&mut bench, by(two), "suspended").await);
+    }
+    let ended = end(&bench, trial.id, Ending::Stopped).await.unwrap();
+    let of_share = all.iter().filter(|id| trial.share.takes(trial.id, **id)).count() as u64;
+    assert!((5..=35).contains(&of_share), "{of_share}");
+    assert_eq!(put_back(&bench, &ended, &[]).await, of_share);
 }
 
 #[tokio::test]

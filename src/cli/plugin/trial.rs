@@ -139,7 +139,10 @@ fn line(trial: &Value) -> String {
             field(&trial["same"]),
             field(&trial["requests_differ"]),
             field(&trial["left_out"]),
-            changes(trial).iter().map(|row| format!("; {} {}", field(&row["change"]), field(&row["calls"]))).collect::<String>()
+            changes(trial)
+                .iter()
+                .map(|row| format!("; {} {}", field(&row["change"]), field(&row["calls"])))
+                .collect::<String>()
         )
     } else {
         let (canary, active) = (&trial["figures"]["canary"], &trial["figures"]["active"]);
@@ -226,8 +229,22 @@ pub(super) fn show(trial: &Value, context: &mut Context<'_>) -> Result<(), Failu
         .into();
     }
     let fields = [
-        "trial", "kind", "state", "version", "beside", "share", "bounds", "began_at", "by", "ended_at", "ended_by", "why",
-        "put_back", "same", "requests_differ", "left_out",
+        "trial",
+        "kind",
+        "state",
+        "version",
+        "beside",
+        "share",
+        "bounds",
+        "began_at",
+        "by",
+        "ended_at",
+        "ended_by",
+        "why",
+        "put_back",
+        "same",
+        "requests_differ",
+        "left_out",
     ];
     output.one(&head, &fields, "trial")?;
     let kind = text(&trial["kind"]);

@@ -66,7 +66,11 @@ fn one(connection: &Connection, condition: &str, values: impl rusqlite::Params) 
     rows.next()?.map(version_row).transpose()
 }
 
-pub(super) fn by_id(connection: &Connection, tenant: TenantKey, id: PluginVersionId) -> Result<Option<VersionRow>, Fault> {
+pub(super) fn by_id(
+    connection: &Connection,
+    tenant: TenantKey,
+    id: PluginVersionId,
+) -> Result<Option<VersionRow>, Fault> {
     one(connection, "tenant = ? AND id = ?", (tenant.0, id.to_bytes()))
 }
 
@@ -80,7 +84,11 @@ fn by_digest(
 }
 
 /// The version of the row that holds.
-pub(super) fn in_use(connection: &Connection, tenant: TenantKey, plugin: &Name) -> Result<Option<PluginVersionId>, Fault> {
+pub(super) fn in_use(
+    connection: &Connection,
+    tenant: TenantKey,
+    plugin: &Name,
+) -> Result<Option<PluginVersionId>, Fault> {
     let newest: Option<Option<[u8; 16]>> = connection
         .prepare_cached(
             "SELECT version FROM plugin_activation WHERE tenant = ? AND plugin = ? ORDER BY id DESC LIMIT 1",

@@ -53,7 +53,7 @@ fn written(course: &Course) -> Result<String, Fault> {
 
 fn course(row: &Row<'_>) -> Result<Course, Fault> {
     let figures: String = row.get(10)?;
-    let ratio = |column| Ok::<_, Fault>(Ratio::of_ten_thousand(row.get(column)?).ok_or_else(damaged)?);
+    let ratio = |column| Ratio::of_ten_thousand(row.get(column)?).ok_or_else(damaged);
     Ok(match row.get::<_, i64>(5)? {
         0 => {
             let Pairs { pairs, same, requests, left_out } = serde_json::from_str(&figures).map_err(|_| damaged())?;
@@ -326,8 +326,7 @@ impl Touched {
     /// `None`: the canary had no part in how it stands.
     fn of(detail: &DeliveryDetail, trial: &TrialRow, held: &BTreeSet<Name>) -> Option<Self> {
         let row = &detail.delivery;
-        let of_canary =
-            |a: &AttemptRow| a.plugin_version == Some(trial.version) && a.started_at >= trial.began_at;
+        let of_canary = |a: &AttemptRow| a.plugin_version == Some(trial.version) && a.started_at >= trial.began_at;
         let counts = |a: &&AttemptRow| {
             a.generation == row.generation && a.disposition.as_deref().is_some_and(|word| word != "released")
         };
@@ -444,7 +443,7 @@ fn differences(connection: &Connection, tenant: TenantKey, trial: TrialId) -> Re
 }
 
 impl SqliteLedger {
-    /// Those of one page whose attempts are to be looked at: the canary's are younger than its trial.
+    /// Those of them that the canary was the last to judge, or whose budget it has spent.
     async fn touched(
         &self,
         trial: &TrialRow,
@@ -505,7 +504,7 @@ impl Trials for SqliteLedger {
                 let found = self.deliveries(trial.tenant, &filter, &page).await?;
                 let looked_at = found.items.iter().filter(|row| {
                     let since = row.finished_at.is_none_or(|at| at >= trial.began_at);
-                    row.attempt_count > 0 && since
+                    row.attempt_count > 0 && since && trial.share.takes(trial.id, row.id)
                 });
                 let rows = looked_at.map(|row| row.id).collect();
                 let touched = self.touched(trial, rows, &held).await?;
