@@ -394,7 +394,8 @@ impl Shipping {
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let worn_out = tokio::select! {
-                () = stop.cancelled() => return,
+                // Attempts are settled by now.
+                () = stop.cancelled() => return self.tend_trials().await,
                 () = self.host.some_disabled() => true,
                 () = self.alarm.notified() => false,
                 _ = every.tick() => false,
