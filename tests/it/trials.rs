@@ -237,6 +237,39 @@ async fn faults_in_a_row_roll_a_canary_back_and_spend_no_budget() {
 }
 
 #[tokio::test]
+async fn a_canary_that_is_stopped_or_outrun_leaves_nothing_dead_either() {
+    let receiver = Receiver::kind().await;
+    let gateway = Gateway::start(&config(&receiver, "")).await;
+    let first = upload(&gateway, "?activate=true", classify_says(&Says::Delivered { reference: None })).await;
+    let active = upload(&gateway, "?activate=true", delivers()).await;
+    let bad = upload(&gateway, "", ends("suspended")).await;
+    let wish = json!({"version": bad, "share": "100%", "max_terminal_rate": "100%"});
+    begin(&gateway, "canary", wish.clone()).await;
+    // A reload changes nothing about it.
+    gateway.signal(libc::SIGHUP);
+    until("the reload is done", || async { gateway.log().contains("plugins were applied").then_some(()) }).await;
+    publish(&gateway, 3).await;
+    gateway.until_deliveries("state=dead", 3).await;
+    let stopped = gateway.send(gateway.api("DELETE", "plugins/rules/canary")).await.unwrap().json();
+    assert_eq!((&stopped["trial"]["state"], &stopped["active"]), (&"stopped".into(), &active.as_str().into()));
+    for delivery in deliveries(&gateway, 3).await {
+        assert_eq!(versions(&delivery), [bad.as_str(), active.as_str()], "{delivery}");
+        assert!(delivery["note"].as_str().unwrap().ends_with("was stopped"), "{delivery}");
+    }
+
+    begin(&gateway, "canary", wish).await;
+    publish(&gateway, 2).await;
+    gateway.until_deliveries("state=dead", 2).await;
+    let back = gateway.post("plugins/rules/rollback", &json!({})).await.json();
+    assert_eq!((&back["trial"]["state"], &back["active"]), (&"superseded".into(), &first.as_str().into()));
+    gateway.until_deliveries("state=delivered", 5).await;
+    let told = until_trial(&gateway, "all are put back", |t| t["putting_back"] == false).await;
+    assert_eq!((&told["put_back"], &told["figures"]["canary"]["terminal"]), (&2.into(), &2.into()), "{told}");
+    let metric = "hookgate_plugin_canary_rollbacks_total{tenant=\"acme\",plugin=\"rules\"}";
+    assert_eq!(gateway.metric(metric).await, Some(0.0), "nobody is called for what somebody did");
+}
+
+#[tokio::test]
 async fn a_good_canary_keeps_its_share_over_retries_and_is_promoted() {
     // Each is refused once and then taken.
     let receiver = Receiver::start(|_, before| Reply::status(if before < 1 { 503 } else { 200 })).await;
