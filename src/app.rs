@@ -6,6 +6,7 @@ mod contents;
 mod estate;
 mod shipping;
 mod token;
+mod trials;
 
 use crate::admin::{Admin, Serving};
 use crate::clock::{Clock, ClockWatch, SystemClock};
@@ -128,15 +129,16 @@ impl Gateway {
         let (token, token_file) = token::operators(&settings.server, entropy.as_ref())?;
 
         let host = Host::new(host_settings(&settings, compiler, ledger.derived_key("plugin-cache")))?;
+        let targets = Arc::new(Targets::default());
         let shipping = Shipping::new(
             Arc::clone(&shared),
             Arc::clone(&host),
             Arc::clone(&clock),
+            Arc::clone(&targets),
             uploaded_contents(&settings, shared.as_ref()).await?,
         );
         let client = Arc::new(egress::Client::new(&egress_settings(&settings, [ingress_address, admin_address])?)?);
         let keys = egress::Keys::new(Arc::clone(&client) as _, client.anchors(), Arc::clone(&clock));
-        let targets = Arc::new(Targets::default());
         let (serving, is_serving) = watch::channel(Serving::Starting);
         let ingress_settings = ingress::Settings::default();
         let ingress = Ingress::new(&ingress_settings, Arc::clone(&shared), Arc::clone(&slots), Arc::clone(&clock));

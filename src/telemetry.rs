@@ -31,6 +31,8 @@ pub const PLUGIN_CALL: &str = "hookgate_plugin_call_seconds";
 pub const PLUGIN_FAULTS: &str = "hookgate_plugin_faults_total";
 /// Versions that were disabled by their faults.
 pub const PLUGINS_DISABLED: &str = "hookgate_plugins_disabled_total";
+/// Canaries that left their bounds. Labels `tenant` and `plugin`: as many as the file declares.
+pub const PLUGIN_CANARY_ROLLBACKS: &str = "hookgate_plugin_canary_rollbacks_total";
 pub const COMMIT: &str = "hookgate_commit_seconds";
 pub const COMMIT_BATCH: &str = "hookgate_commit_batch_size";
 pub const BLOCKED_ADDRESSES: &str = "hookgate_blocked_addresses_total";
@@ -236,6 +238,7 @@ fn register() {
     for kind in FaultKind::ALL {
         metrics::counter!(PLUGIN_FAULTS, "kind" => kind.as_str()).absolute(0);
     }
+    metrics::describe_counter!(PLUGIN_CANARY_ROLLBACKS, "Times a canary was rolled back, by tenant and plugin.");
     metrics::describe_histogram!(PLUGIN_CALL, "Seconds a plugin call takes.");
     for call in ["transform", "classify"] {
         drop(metrics::histogram!(PLUGIN_CALL, "call" => call));

@@ -11,6 +11,9 @@
     reason = "a test fails by panicking, and says what it counted"
 )]
 
+#[cfg(crash_points)]
+#[path = "support/guests.rs"]
+mod guests;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "support/process.rs"]
 mod process;
@@ -20,6 +23,9 @@ mod receiver;
 #[path = "support/waiting.rs"]
 mod waiting;
 
+#[cfg(crash_points)]
+#[path = "crash/canary.rs"]
+mod canary;
 #[path = "crash/damage.rs"]
 mod damage;
 #[path = "crash/journals.rs"]

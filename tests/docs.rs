@@ -166,8 +166,12 @@ fn routes_of_the_code() -> BTreeSet<Route> {
                 }
             }
             parts => {
-                let is_verb = line.contains("ForgetSecret") || line.contains("PluginVerb");
+                let is_trial = line.contains("Scope::Trial(");
+                let is_verb = line.contains("ForgetSecret") || line.contains("PluginVerb") || is_trial;
                 let method = if is_verb { "POST" } else { "GET" };
+                if is_trial {
+                    all.insert(("DELETE".to_owned(), of(parts)));
+                }
                 if line.contains("Scope::Plugin(") {
                     all.insert(("PUT".to_owned(), of(parts)));
                 }
@@ -255,6 +259,21 @@ fn answers_have_the_fields_that_are_shown() {
         seen += 1;
     }
     assert!(seen > 10, "{seen} answers");
+}
+
+/// The trials of the page are shown alone, without the plugin around them.
+#[test]
+fn trials_have_the_fields_that_are_shown() {
+    let page = text("docs/api.md");
+    let shown = |kind: &str| {
+        let block =
+            blocks(&page, "json").into_iter().find(|(_, block)| block.contains(&format!("\"kind\": \"{kind}\"")));
+        shape(&serde_json::from_str(&block.unwrap().1).unwrap())
+    };
+    for kind in ["shadow", "canary"] {
+        let answer: Value = serde_json::from_str(&text(&format!("tests/golden/admin/plugin-{kind}.json"))).unwrap();
+        assert_eq!(shown(kind), shape(&answer["body"]["trial"]), "{kind}");
+    }
 }
 
 /// Every example's configuration means something, and its README is there.

@@ -29,5 +29,7 @@ mod records;
 mod rejections;
 #[path = "ledger/time.rs"]
 mod time;
+#[path = "ledger/trials.rs"]
+mod trials;
 #[path = "support/waiting.rs"]
 mod waiting;

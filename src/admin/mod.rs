@@ -17,10 +17,12 @@ mod publish;
 mod query;
 mod rejections;
 mod status;
+mod trials;
 
 pub use estate::{Endpoint, Estate, Plugin, Shown, Source, Tenant};
 pub use plugins::{Refusal, Shipment, Shipped, Shipyard};
 pub use status::Serving;
+pub use trials::TrialWish;
 
 use crate::clock::Clock;
 use crate::delivery::Name;
@@ -119,10 +121,14 @@ impl Admin {
         if let (&Method::PUT, Scope::Plugin(plugin)) = (&head.method, scope) {
             return at.upload_plugin(plugin, &head.headers, body, connection).await;
         }
-        if head.method != Method::POST {
+        if !matches!(head.method, Method::POST | Method::DELETE) {
             return at.read(scope).await;
         }
         let body = input::body(&head.headers, body, &self.settings, &self.budget, connection).await?;
+        if let (&Method::DELETE, Scope::Trial(plugin, kind)) = (&head.method, scope) {
+            query::Query::of(at.query).finish()?;
+            return at.stop_trial(plugin, kind, &body.bytes).await;
+        }
         at.change(scope, &body.bytes, token).await
     }
 
@@ -175,9 +181,11 @@ impl At<'_> {
             Scope::Rejections => self.rejections().await,
             Scope::Plugins => self.plugins().await,
             Scope::Plugin(name) => self.plugin(name).await,
-            Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::PluginVerb(..) | Scope::DeliveryVerb(..) => {
-                Err(not_found())
-            }
+            Scope::ForgetSecret(_)
+            | Scope::EndpointVerb(..)
+            | Scope::PluginVerb(..)
+            | Scope::Trial(..)
+            | Scope::DeliveryVerb(..) => Err(not_found()),
         }
     }
 
@@ -189,6 +197,7 @@ impl At<'_> {
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
             Scope::PluginVerb(name, verb) => self.change_plugin(name, verb, body).await,
+            Scope::Trial(name, kind) => self.begin_trial(name, kind, body).await,
             Scope::Tenant
             | Scope::Sources
             | Scope::Source(_)

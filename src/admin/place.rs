@@ -16,6 +16,13 @@ pub(super) enum PluginVerb {
     Rollback,
 }
 
+/// What a version is tried as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum TrialKind {
+    Shadow,
+    Canary,
+}
+
 /// A verb on a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DeliveryVerb {
@@ -47,6 +54,7 @@ pub(super) enum Scope<'a> {
     Plugins,
     Plugin(&'a str),
     PluginVerb(&'a str, PluginVerb),
+    Trial(&'a str, TrialKind),
     Events,
     Event(&'a str),
     EventBody(&'a str),
@@ -110,6 +118,8 @@ impl<'a> Scope<'a> {
             ["plugins", name] => Scope::Plugin(name),
             ["plugins", name, "activate"] => Scope::PluginVerb(name, PluginVerb::Activate),
             ["plugins", name, "rollback"] => Scope::PluginVerb(name, PluginVerb::Rollback),
+            ["plugins", name, "shadow"] => Scope::Trial(name, TrialKind::Shadow),
+            ["plugins", name, "canary"] => Scope::Trial(name, TrialKind::Canary),
             ["events"] => Scope::Events,
             ["events", id] => Scope::Event(id),
             ["events", id, "body"] => Scope::EventBody(id),
@@ -139,6 +149,7 @@ impl<'a> Scope<'a> {
                 "POST"
             }
             Scope::Events => "GET, POST",
+            Scope::Trial(..) => "POST, DELETE",
             Scope::Plugin(_) => "GET, PUT",
             Scope::Tenant
             | Scope::Sources

@@ -4,10 +4,11 @@ use super::estate::{Plugin, by_name};
 use super::input::{Nothing, invalid, parse, parse_or_default};
 use super::place::PluginVerb;
 use super::query::Query;
+use super::trials::{self, TrialWish};
 use super::{At, answer, ledger_problem, managed_by_file, not_found};
-use crate::delivery::{Name, PluginVersionId};
+use crate::delivery::{Name, PluginVersionId, TrialId};
 use crate::http::{Answer, Problem, collect};
-use crate::ledger::{History, LedgerError, VersionRow, VersionState};
+use crate::ledger::{History, LedgerError, TrialRow, VersionRow, VersionState};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// What the API calls whoever holds its one token.
-const OPERATOR: &str = "operator";
+pub(super) const OPERATOR: &str = "operator";
 /// When an upload that found no room may come again: about the time of a compilation.
 const BUSY_FOR: Duration = Duration::from_secs(5);
 
@@ -35,6 +36,9 @@ pub trait Shipyard: Send + Sync + 'static {
     ) -> Result<VersionRow, Refusal>;
     /// To the one that was in use before and is ready.
     async fn roll_back(&self, tenant: &Name, plugin: &Name, by: &str) -> Result<VersionRow, Refusal>;
+    async fn begin_trial(&self, wish: TrialWish) -> Result<TrialRow, Refusal>;
+    /// Of the canary, or of the shadow.
+    async fn stop_trial(&self, tenant: &Name, plugin: &Name, canary: bool, by: &str) -> Result<TrialRow, Refusal>;
 }
 
 #[derive(Clone, Debug)]
@@ -61,7 +65,7 @@ pub struct Shipped {
 pub enum Refusal {
     NotFound,
     NoSuchVersion,
-    /// Being compiled, or from a file of before.
+    /// Being compiled, or from a file of before; or, where it is to be tried, disabled.
     NotReady(VersionRow),
     Rejected(VersionRow),
     /// It was ready once.
@@ -71,6 +75,11 @@ pub enum Refusal {
         remedy: String,
     },
     NothingBefore,
+    /// It is in use: there is nothing to try.
+    InUse,
+    NothingInUse,
+    TrialRunning(TrialId),
+    NoTrial,
     TooMany,
     /// Too many uploads are being compiled.
     Busy,
@@ -94,7 +103,9 @@ impl At<'_> {
     pub(super) async fn plugins(&self) -> Result<Answer, Problem> {
         let mut all = Vec::with_capacity(self.tenant.plugins.len());
         for (name, plugin) in &self.tenant.plugins {
-            all.push((name, self.summary(name, plugin, &self.plugin_history(name).await?)));
+            let mut one = self.summary(name, plugin, &self.plugin_history(name).await?);
+            one["trial"] = self.newest_trial(name).await?.as_ref().map(trials::described).into();
+            all.push((name, one));
         }
         by_name(all.into_iter(), self.query)
     }
@@ -104,11 +115,15 @@ impl At<'_> {
         self.plugin_as_it_is(name).await
     }
 
-    async fn plugin_as_it_is(&self, name: &str) -> Result<Answer, Problem> {
+    pub(super) async fn plugin_as_it_is(&self, name: &str) -> Result<Answer, Problem> {
         let (name, plugin) = self.tenant.plugins.get_key_value(name).ok_or_else(not_found)?;
         let history = self.plugin_history(name).await?;
         let active = plugin.by_file.or_else(|| history.active().map(|row| row.id));
         let mut all = self.summary(name, plugin, &history);
+        all["trial"] = match self.newest_trial(name).await? {
+            Some(row) => self.whole_trial(&row).await?,
+            None => Value::Null,
+        };
         all["versions"] = history.versions.iter().map(|row| described(row, active)).collect();
         all["activations"] = history
             .activations
@@ -139,7 +154,7 @@ impl At<'_> {
     }
 
     /// The plugin, if it is the API's to change.
-    fn changeable(&self, name: &str) -> Result<(&Name, &Plugin), Problem> {
+    pub(super) fn changeable(&self, name: &str) -> Result<(&Name, &Plugin), Problem> {
         let (name, plugin) = self.tenant.plugins.get_key_value(name).ok_or_else(undeclared)?;
         if plugin.by_file.is_some() { Err(managed_by_file()) } else { Ok((name, plugin)) }
     }
@@ -239,13 +254,17 @@ fn undeclared() -> Problem {
     )
 }
 
-fn refused(refusal: Refusal) -> Problem {
+pub(super) fn refused(refusal: Refusal) -> Problem {
     let conflict = |code, detail: &'static str| Problem::new(StatusCode::CONFLICT, code, detail);
     match refusal {
         Refusal::NotFound => undeclared(),
         Refusal::NoSuchVersion => Problem::new(StatusCode::NOT_FOUND, "not_found", "the plugin has no such version"),
         Refusal::NotReady(row) if row.uploaded.is_none() => {
             conflict("not_uploaded", "this version came with a file: upload it").with("version", row.id.to_string())
+        }
+        Refusal::NotReady(row) if matches!(row.state, VersionState::Disabled(_)) => {
+            conflict("disabled", "this version was disabled by its faults: upload it again to give it another try")
+                .with("version", row.id.to_string())
         }
         Refusal::NotReady(row) => conflict("not_ready", "this version is being compiled: try again in a while")
             .with("version", row.id.to_string())
@@ -258,6 +277,13 @@ fn refused(refusal: Refusal) -> Problem {
                 .with("remedy", remedy)
         }
         Refusal::NothingBefore => conflict("nothing_before", "no version that was in use before is ready"),
+        Refusal::InUse => conflict("in_use", "this version is in use already: try another beside it"),
+        Refusal::NothingInUse => conflict("nothing_in_use", "no version is in use to try one beside: activate it"),
+        Refusal::TrialRunning(trial) => {
+            conflict("trial_running", "a trial of this plugin runs: promote its version with activate, or end it")
+                .with("trial", trial.to_string())
+        }
+        Refusal::NoTrial => Problem::new(StatusCode::NOT_FOUND, "no_trial", "no such trial of this plugin runs"),
         Refusal::TooMany => conflict(
             "too_many_versions",
             "the plugin has as many versions as are kept, and all of them are being compiled: try again in a while",

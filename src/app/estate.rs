@@ -244,7 +244,7 @@ fn target(
     }
     let advice = match plugin {
         None => Advice::Builtin,
-        Some(live) => Advice::Plugin { live: Arc::clone(live), config: endpoint.plugin_config.to_string() },
+        Some(live) => Advice::Plugin { live: Arc::clone(live), config: endpoint.plugin_config.to_string().into() },
     };
     Ok(Target {
         tenant: tenant.clone(),

@@ -5,27 +5,30 @@
 //! have none. Nothing that an attempt does waits for anything in here.
 
 use super::contents::Contents;
-use crate::admin::{Refusal, Shipment, Shipped, Shipyard};
+use crate::admin::{Refusal, Shipment, Shipped, Shipyard, TrialWish};
 use crate::clock::Clock;
-use crate::delivery::{Name, PluginVersionId};
-use crate::dispatch::{InUse, Live};
+use crate::delivery::{Name, PluginVersionId, TrialId};
+use crate::dispatch::{InUse, Live, Targets, Trial};
 use crate::ledger::{
     Activate, Activated, Change, Disable, EndpointKey, FaultRow, Findings, History, Judgement, Ledger, LedgerError,
-    Rejection, TenantKey, Upload, Uploaded, VersionRow, VersionState,
+    Rejection, TenantKey, TrialRow, Upload, Uploaded, VersionRow, VersionState,
 };
 use crate::plugin::{Absent, Exports, Host, Limits, Plugin, Rejected, Rules as _, look};
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 /// Uploads that compile or wait for their turn to.
 const UPLOADS_MAX: usize = 8;
 /// After a ledger that could not write.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+pub(super) const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Between two times that what trials have counted is written down.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 type Key = (Name, Name);
 
@@ -39,7 +42,7 @@ pub(super) struct Declared {
 
 /// One such plugin, as attempts use it.
 pub(super) struct Ware {
-    declared: Declared,
+    pub(super) declared: Declared,
     pub(super) live: Arc<Live>,
     stands: Mutex<Stands>,
 }
@@ -48,13 +51,15 @@ pub(super) struct Ware {
 struct Stands {
     /// What is in use.
     loaded: Option<(PluginVersionId, Arc<Plugin>)>,
+    /// What is tried beside it: nothing, where nothing is in use.
+    trial: Option<Arc<Trial>>,
     /// Why endpoints wait, where they must.
     wanting: Option<String>,
     endpoints: Vec<EndpointKey>,
 }
 
 /// What is in use from now on.
-enum Use {
+enum Next {
     Version(PluginVersionId, Arc<Plugin>),
     Nothing { exports: Exports, why: String },
 }
@@ -70,22 +75,43 @@ impl Ware {
         self.stands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, what: Use) {
+    /// Gives the trial that has ended by it: beside another version it is another trial.
+    fn put(&self, what: Next) -> Option<Arc<Trial>> {
         let mut stands = self.stands();
+        let mut ended = stands.trial.take();
         match what {
-            Use::Version(version, plugin) => {
+            Next::Version(version, plugin) => {
+                if stands.loaded.as_ref().is_some_and(|(before, _)| *before == version) {
+                    stands.trial = ended.take();
+                }
                 let rules = Arc::clone(&plugin) as Arc<dyn crate::plugin::Rules>;
-                self.live.replace(InUse { rules, version: Some(version) });
+                self.live.replace(InUse { rules, version: Some(version) }, stands.trial.clone());
                 stands.loaded = Some((version, plugin));
                 stands.wanting = None;
             }
-            Use::Nothing { exports, why } => {
+            Next::Nothing { exports, why } => {
                 // Without a transform what is sent is the event itself: only the verdict falls back.
                 stands.wanting = exports.transform.then(|| format!("plugin_not_ready: {why}"));
-                self.live.replace(InUse { rules: Arc::new(Absent { exports, why }), version: None });
+                self.live.replace(InUse { rules: Arc::new(Absent { exports, why }), version: None }, None);
                 stands.loaded = None;
             }
         }
+        ended
+    }
+
+    pub(super) fn is_loaded(&self) -> bool {
+        self.stands().loaded.is_some()
+    }
+
+    pub(super) fn trial(&self) -> Option<Arc<Trial>> {
+        self.stands().trial.clone()
+    }
+
+    /// Gives the one before. The version in use stays as it is.
+    pub(super) fn set_trial(&self, trial: Option<Arc<Trial>>) -> Option<Arc<Trial>> {
+        let mut stands = self.stands();
+        self.live.set_trial(trial.as_ref());
+        std::mem::replace(&mut stands.trial, trial)
     }
 
     /// What is in use, if its faults have disabled it.
@@ -99,14 +125,21 @@ impl Ware {
 
 /// All of them.
 pub(super) struct Shipping {
-    ledger: Arc<dyn Ledger>,
+    pub(super) ledger: Arc<dyn Ledger>,
     host: Arc<Host>,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) targets: Arc<Targets>,
+    /// Told when a canary is to be rolled back.
+    pub(super) alarm: Arc<Notify>,
+    /// Trials of this process that are not over with.
+    pub(super) own: Mutex<HashSet<TrialId>>,
+    /// What the process before left under way is settled.
+    watching: AtomicBool,
     contents: Arc<Contents>,
     wares: Mutex<HashMap<Key, Arc<Ware>>>,
     uploads: Arc<Semaphore>,
-    /// One change of what is in use at a time.
-    turn: tokio::sync::Mutex<()>,
+    /// One change of what is in use, or tried, at a time.
+    pub(super) turn: tokio::sync::Mutex<()>,
 }
 
 impl Shipping {
@@ -114,12 +147,17 @@ impl Shipping {
         ledger: Arc<dyn Ledger>,
         host: Arc<Host>,
         clock: Arc<dyn Clock>,
+        targets: Arc<Targets>,
         contents: Contents,
     ) -> Arc<Self> {
         Arc::new(Shipping {
             ledger,
             host,
             clock,
+            targets,
+            alarm: Arc::default(),
+            own: Mutex::default(),
+            watching: AtomicBool::new(false),
             contents: Arc::new(contents),
             wares: Mutex::default(),
             uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
@@ -128,19 +166,22 @@ impl Shipping {
     }
 
     /// The plugin as it is already, or made ready by what the ledger says: no version that is in use changes.
-    pub(super) async fn prepare(&self, declared: Declared) -> Result<Arc<Ware>, LedgerError> {
+    pub(super) async fn prepare(self: &Arc<Self>, declared: Declared) -> Result<Arc<Ware>, LedgerError> {
         if let Some(known) = self.find(&declared.tenant, &declared.name).filter(|w| w.declared.key == declared.key) {
             // What could not be loaded before may be by now.
             let _turn = self.turn.lock().await;
             if known.stands().loaded.is_none() {
                 let history = self.history(&known).await?;
                 known.put(self.by(&known, &history).await);
+                self.resume_trial(&known).await?;
             }
             return Ok(known);
         }
         let ware = Ware::new(declared);
+        ware.count_rollbacks(0);
         let history = self.history(&ware).await?;
         ware.put(self.by(&ware, &history).await);
+        self.resume_trial(&ware).await?;
         Ok(ware)
     }
 
@@ -174,17 +215,21 @@ impl Shipping {
         }
     }
 
-    fn find(&self, tenant: &Name, plugin: &Name) -> Option<Arc<Ware>> {
+    pub(super) fn wares(&self) -> Vec<Arc<Ware>> {
+        self.wares.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(super) fn find(&self, tenant: &Name, plugin: &Name) -> Option<Arc<Ware>> {
         let wares = self.wares.lock().unwrap_or_else(PoisonError::into_inner);
         wares.get(&(tenant.clone(), plugin.clone())).cloned()
     }
 
-    async fn history(&self, ware: &Ware) -> Result<History, LedgerError> {
+    pub(super) async fn history(&self, ware: &Ware) -> Result<History, LedgerError> {
         self.ledger.plugin_history(ware.declared.key, &ware.declared.name).await
     }
 
     /// What the ledger says is in use, loaded; and why not, if it cannot be.
-    async fn by(&self, ware: &Ware, history: &History) -> Use {
+    async fn by(&self, ware: &Ware, history: &History) -> Next {
         let name = &ware.declared.name;
         let exports = |row: Option<&VersionRow>| match row.and_then(|row| row.findings.as_ref()) {
             Some(found) => Exports { transform: found.transform, classify: found.classify },
@@ -197,19 +242,19 @@ impl Shipping {
                 None => format!("upload and activate a version of `{name}`"),
                 Some(_) => format!("the version of `{name}` in use was disabled by its faults: activate another"),
             };
-            return Use::Nothing { exports: exports(last), why };
+            return Next::Nothing { exports: exports(last), why };
         };
         match self.load(&ware.declared.tenant, row.digest).await {
-            Ok(plugin) => Use::Version(row.id, Arc::new(plugin)),
+            Ok(plugin) => Next::Version(row.id, Arc::new(plugin)),
             Err(rejected) => {
                 tracing::error!(tenant = %ware.declared.tenant, plugin = %name, version = %row.id, %rejected, "the version in use cannot be loaded");
                 let why = format!("{} of `{name}` cannot be loaded ({}): activate another", row.id, rejected.rule);
-                Use::Nothing { exports: exports(Some(row)), why }
+                Next::Nothing { exports: exports(Some(row)), why }
             }
         }
     }
 
-    async fn load(&self, tenant: &Name, digest: [u8; 32]) -> Result<Plugin, Rejected> {
+    pub(super) async fn load(&self, tenant: &Name, digest: [u8; 32]) -> Result<Plugin, Rejected> {
         let contents = Arc::clone(&self.contents);
         let read = tokio::task::spawn_blocking(move || contents.get(&digest)).await;
         let lost = |finding: String| Rejected { rule: "content", finding, remedy: "upload it again".into() };
@@ -222,8 +267,11 @@ impl Shipping {
         self.host.load(tenant, &wasm).await
     }
 
-    /// Compiles what a process that ended was about to.
+    /// Compiles what a process that ended was about to, and puts back what it left.
     async fn resume(self: Arc<Self>, ware: Arc<Ware>) {
+        if self.watching.load(Ordering::SeqCst) {
+            Arc::clone(&self).settle(Arc::clone(&ware)).await;
+        }
         let history = match self.history(&ware).await {
             Ok(history) => history,
             Err(error) => {
@@ -290,8 +338,8 @@ impl Shipping {
     }
 
     async fn put_in_use(
-        &self,
-        ware: &Ware,
+        self: &Arc<Self>,
+        ware: &Arc<Ware>,
         version: PluginVersionId,
         what: Change,
         by: &str,
@@ -316,7 +364,7 @@ impl Shipping {
         match self.ledger.activate_version(activate, self.clock.now()).await? {
             Activated::Done(row) => {
                 tracing::info!(%tenant, plugin = %name, %version, by, "{} a version", what.as_str());
-                ware.put(Use::Version(version, Arc::new(plugin)));
+                self.over(ware, ware.put(Next::Version(version, Arc::new(plugin))));
                 self.settle_pauses(ware).await?;
                 Ok(row)
             }
@@ -336,24 +384,36 @@ impl Shipping {
         self.ledger.pause_for_plugins(held, freed, self.clock.now()).await
     }
 
-    /// Makes durable what faults have disabled, as it happens.
+    /// Makes durable what faults have disabled, as it happens, and what trials have counted and come to.
     pub(super) async fn watch(self: Arc<Self>, stop: CancellationToken) {
-        while stop.run_until_cancelled(self.host.some_disabled()).await.is_some() {
+        self.watching.store(true, Ordering::SeqCst);
+        for ware in self.wares() {
+            tokio::spawn(Arc::clone(&self).settle(ware));
+        }
+        let mut every = tokio::time::interval(NOTE_EVERY);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let worn_out = tokio::select! {
+                // Attempts are settled by now.
+                () = stop.cancelled() => return self.tend_trials().await,
+                () = self.host.some_disabled() => true,
+                () = self.alarm.notified() => false,
+                _ = every.tick() => false,
+            };
             // poll: a ledger that cannot write now may soon.
-            while let Err(error) = self.take_out().await {
+            while worn_out && let Err(error) = self.take_out().await {
                 tracing::warn!(%error, "a plugin that its faults have disabled is not taken out yet");
                 if stop.run_until_cancelled(tokio::time::sleep(AGAIN_AFTER)).await.is_none() {
                     return;
                 }
             }
+            self.tend_trials().await;
         }
     }
 
-    async fn take_out(&self) -> Result<(), LedgerError> {
+    async fn take_out(self: &Arc<Self>) -> Result<(), LedgerError> {
         let _turn = self.turn.lock().await;
-        let wares: Vec<Arc<Ware>> =
-            self.wares.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        for ware in wares {
+        for ware in self.wares() {
             let Some((version, faults)) = ware.worn_out() else { continue };
             let Declared { key, tenant, name } = &ware.declared;
             let history = self.history(&ware).await?;
@@ -379,7 +439,7 @@ impl Shipping {
             let now_in_use = fallback.as_ref().map_or_else(|| "none".to_owned(), |(id, _)| id.to_string());
             tracing::error!(%tenant, plugin = %name, %version, now_in_use, "a version was disabled by its faults");
             let history = self.history(&ware).await?;
-            ware.put(self.by(&ware, &history).await);
+            self.over(&ware, ware.put(self.by(&ware, &history).await));
             drop(fallback);
             self.settle_pauses(&ware).await?;
         }
@@ -461,5 +521,13 @@ impl Shipyard for Arc<Shipping> {
         let ware = self.find(tenant, plugin).ok_or(Refusal::NotFound)?;
         let before = self.history(&ware).await?.before().map(|row| row.id).ok_or(Refusal::NothingBefore)?;
         self.put_in_use(&ware, before, Change::Rollback, by).await
+    }
+
+    async fn begin_trial(&self, wish: TrialWish) -> Result<TrialRow, Refusal> {
+        self.begin(wish).await
+    }
+
+    async fn stop_trial(&self, tenant: &Name, plugin: &Name, canary: bool, by: &str) -> Result<TrialRow, Refusal> {
+        self.stop(tenant, plugin, canary, by).await
     }
 }

@@ -123,6 +123,10 @@ impl Client {
         if answer.is_empty() { Ok(Value::Null) } else { json(&answer) }
     }
 
+    pub async fn delete(&self, path: &str) -> Result<Value, Failure> {
+        json(&self.send(Method::DELETE, path, &[], None, None).await?)
+    }
+
     /// Uploads a component.
     pub async fn put_wasm(&self, path: &str, query: &[(&str, String)], wasm: Vec<u8>) -> Result<Value, Failure> {
         let request = self.request(Method::PUT, path, query)?;

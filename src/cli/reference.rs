@@ -31,7 +31,7 @@ const EXITS: [(Exit, &str); 9] = [
 ];
 
 /// What is worth more words than the help has room for, by command.
-const NOTES: [(&str, &str); 11] = [
+const NOTES: [(&str, &str); 13] = [
     (
         "hookgate demo",
         "With `--json` the tour is one document: `stages`, each with its `title`, the `way` of the event and the `facts` \
@@ -64,6 +64,16 @@ const NOTES: [(&str, &str); 11] = [
         "hookgate plugin bench",
         "A time is that of a call as a gateway counts it: a fresh instance, the arguments in, the answer out and \
          checked. Exit code 8 when a call was a fault.",
+    ),
+    (
+        "hookgate plugin shadow",
+        "[What a shadow is asked](plugins.md#shadow). Without a version, `--watch` follows the trial that runs; with \
+         `--json` each line is the trial as a document.",
+    ),
+    (
+        "hookgate plugin canary",
+        "[When a canary goes back](plugins.md#canary), and what becomes of its dead letters. To promote it: `hookgate \
+         plugin activate`. `--watch` as for a shadow; its exit code is 8 when the canary was rolled back.",
     ),
     (
         "hookgate tail",
@@ -102,7 +112,7 @@ const NOTES: [(&str, &str); 11] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 63] = [
+const EXAMPLES: [(&str, &str); 67] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -163,6 +173,16 @@ const EXAMPLES: [(&str, &str); 63] = [
     ("hookgate plugin get", "hookgate plugin get billing-rules"),
     ("hookgate plugin upload", "hookgate plugin upload billing-rules billing-rules.wasm --activate"),
     ("hookgate plugin activate", "hookgate plugin activate acme/billing-rules plg_01a22c30c0f870008114eb4fe6826dad"),
+    (
+        "hookgate plugin shadow",
+        "hookgate plugin shadow acme/billing-rules plg_01a22c30c0f870008114eb4fe6826dad --share 10%",
+    ),
+    ("hookgate plugin shadow", "hookgate plugin shadow acme/billing-rules --stop"),
+    (
+        "hookgate plugin canary",
+        "hookgate plugin canary acme/billing-rules plg_01a22c30c0f870008114eb4fe6826dad --share 5% --watch",
+    ),
+    ("hookgate plugin canary", "hookgate plugin canary acme/billing-rules --stop"),
     ("hookgate plugin rollback", "hookgate plugin rollback billing-rules"),
     (
         "hookgate send",

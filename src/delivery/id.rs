@@ -97,6 +97,8 @@ ids! {
     AttemptId = "att_";
     /// One version of a plugin.
     PluginVersionId = "plg_";
+    /// One trial of a plugin's version on live traffic.
+    TrialId = "trl_";
     /// One bulk operation.
     OperationId = "op_";
 }

@@ -8,13 +8,14 @@ mod id;
 mod outcome;
 mod policy;
 mod state;
+mod trial;
 
 pub use decide::{
     Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide, may_start,
 };
 pub use endpoint::{EndpointStatus, EventTypes, Route};
 pub use id::{
-    AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId,
+    AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId, TrialId,
 };
 pub use outcome::{
     DecidedBy, Disposition, Fault, FaultKind, Outcome, PauseScope, Phase, Reason, RetryAfter, RetryHint, SkipReason,
@@ -22,3 +23,4 @@ pub use outcome::{
 };
 pub use policy::{Backoff, Jitter, MAX_WAIT, RetryPolicy};
 pub use state::DeliveryState;
+pub use trial::{BadRatio, Bounds, Counts, Judged, Ratio, Recent, Said, Share, Why, Window, judge};

@@ -1,18 +1,19 @@
 //! One attempt, from its lease to its settlement: each step takes what the one before it gave.
 
-use super::{Advice, Crew, InUse, Stop, Target, headers};
+use super::adviser::{Adviser, Asked, PluginUse};
+use super::draft::{Draft, Unmade};
+use super::trial::{After, Part, told};
+use super::{Advice, Crew, Live, Stop, Target, headers};
 use crate::clock::Timestamp;
 use crate::crash;
 use crate::delivery::classify::{Observed, after_fault, builtin};
 use crate::delivery::{
-    DecidedBy, Decision, Disposition, Fault, FaultKind, History, Outcome, Phase, PluginVersionId, Reason, RetryAfter,
-    SkipReason, Terms, TransportKind, Verdict, decide, may_start,
+    DecidedBy, Decision, Disposition, Fault, FaultKind, History, Outcome, Phase, Reason, RetryAfter, SkipReason, Terms,
+    TransportKind, Verdict, decide, may_start,
 };
 use crate::egress::{Answer, Exchange, Failure, Outbound};
-use crate::ledger::{
-    AttemptRecord, Claimed, LedgerError, LogRecord, RequestRecord, ResponseRecord, Settled, Settlement,
-};
-use crate::plugin::{AttemptView, Call, EndpointView, EventView, LogLine, OutcomeView, Rules, Transformed};
+use crate::ledger::{AttemptRecord, Claimed, LedgerError, RequestRecord, ResponseRecord, Settled, Settlement};
+use crate::plugin::OutcomeView;
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
 use std::sync::Arc;
@@ -32,24 +33,6 @@ struct Report {
     response: Option<ResponseRecord>,
     detail: Option<String>,
     plugin: PluginUse,
-}
-
-/// What the plugin did, over both calls.
-#[derive(Default)]
-struct PluginUse {
-    version: Option<PluginVersionId>,
-    took: Option<Duration>,
-    log: Vec<LogRecord>,
-    log_dropped: u32,
-}
-
-impl PluginUse {
-    fn note<T>(&mut self, call: Call<T>) -> Result<T, Fault> {
-        self.took = Some(self.took.unwrap_or_default() + call.took);
-        self.log.extend(call.log.into_iter().map(|LogLine { level, message }| LogRecord { level, message }));
-        self.log_dropped += call.log_lines_dropped;
-        call.result
-    }
 }
 
 impl Report {
@@ -77,8 +60,24 @@ pub(super) async fn run(crew: Arc<Crew>, stop: Stop, claimed: Claimed) {
         let report = Report::unsent(Outcome::Released(Reason::word("endpoint_removed")), PluginUse::default());
         return settle(&crew, &claimed, &Terms::default(), started, report).await;
     };
-    let report = report(&crew, &stop, &claimed, &target).await;
-    settle(&crew, &claimed, &target.terms, started, report).await;
+    if let Some(outcome) = not_now(&crew, &stop, &claimed, &target) {
+        let report = Report::unsent(outcome, PluginUse::default());
+        return settle(&crew, &claimed, &target.terms, started, report).await;
+    }
+    match &target.advice {
+        Advice::Builtin => {
+            let draft = Draft::as_it_came(&claimed.event, &target);
+            let report = send(&crew, &stop, &claimed, &target, draft, None).await;
+            settle(&crew, &claimed, &target.terms, started, report).await;
+        }
+        Advice::Plugin { live, config } => {
+            let asked = Asked::new(&crew, &claimed, &target, config);
+            let (mut report, part) = by_plugin(&crew, &stop, &claimed, live, &asked).await;
+            let (told, seen) = (told(&report.outcome, report.plugin.fault), report.plugin.seen.take());
+            settle(&crew, &claimed, &target.terms, started, report).await;
+            part.settled(claimed.lease.delivery, After { told, asked, seen, now: crew.clock.now() });
+        }
+    }
 }
 
 /// Why nothing may be sent now, if so.
@@ -90,112 +89,53 @@ fn held_back(crew: &Crew, stop: &Stop, claimed: &Claimed) -> Option<Outcome> {
     (!open).then_some(Outcome::Released(Reason::ENDPOINT_PAUSED))
 }
 
-async fn report(crew: &Crew, stop: &Stop, claimed: &Claimed, target: &Target) -> Report {
-    let unsent = |outcome| Report::unsent(outcome, PluginUse::default());
-    if let Some(outcome) = held_back(crew, stop, claimed) {
-        return unsent(outcome);
+/// The same, or that its time is over.
+fn not_now(crew: &Crew, stop: &Stop, claimed: &Claimed, target: &Target) -> Option<Outcome> {
+    held_back(crew, stop, claimed).or_else(|| {
+        let over = may_start(&claimed.lease.history, &target.terms, crew.clock.now());
+        over.map(|_| Outcome::Released(Reason::EXPIRED))
+    })
+}
+
+/// By the version in use, or the one that is tried in its place.
+async fn by_plugin(crew: &Crew, stop: &Stop, claimed: &Claimed, live: &Live, asked: &Asked) -> (Report, Part) {
+    let is_unavailable =
+        |report: &Report| matches!(&report.outcome, Outcome::Faulted(Fault { kind: FaultKind::Unavailable, .. }));
+    let used = live.now();
+    let (version, mut part) = Part::of(&used, claimed.lease.delivery);
+    let mut report = advised(crew, stop, claimed, Adviser::new(asked, &version, part.witness())).await;
+    if is_unavailable(&report) && matches!(part, Part::Canary(..)) {
+        // Nothing was sent: whoever is in use takes it.
+        part = Part::None;
+        report = advised(crew, stop, claimed, Adviser::new(asked, &used.active, None)).await;
     }
-    if may_start(&claimed.lease.history, &target.terms, crew.clock.now()).is_some() {
-        return unsent(Outcome::Released(Reason::EXPIRED));
+    if is_unavailable(&report) && !Arc::ptr_eq(&used.active, &live.now().active) {
+        // Another version has taken over meanwhile: no reason to let the endpoint rest.
+        report.outcome = Outcome::Released(PLUGIN_CHANGED);
     }
-    match &target.advice {
-        Advice::Builtin => {
-            let draft = Draft::as_it_came(claimed, target);
-            send(crew, stop, claimed, target, draft, None).await
-        }
-        Advice::Plugin { live, config } => {
-            let in_use = live.in_use();
-            let adviser = Adviser::new(crew, claimed, target, &in_use, config);
-            let report = advised(crew, stop, claimed, target, adviser).await;
-            let unavailable = matches!(&report.outcome, Outcome::Faulted(Fault { kind: FaultKind::Unavailable, .. }));
-            if unavailable && !Arc::ptr_eq(&in_use, &live.in_use()) {
-                // Another version has taken over meanwhile: no reason to let the endpoint rest.
-                return Report { outcome: Outcome::Released(PLUGIN_CHANGED), ..report };
-            }
-            report
-        }
-    }
+    (report, part)
 }
 
 /// With a plugin: its `transform` first, when it has one.
-async fn advised(crew: &Crew, stop: &Stop, claimed: &Claimed, target: &Target, mut adviser: Adviser<'_>) -> Report {
+async fn advised(crew: &Crew, stop: &Stop, claimed: &Claimed, mut adviser: Adviser<'_>) -> Report {
+    let target = &adviser.asked.target;
     let draft = if adviser.rules.exports().transform {
-        match adviser.transform(claimed).await {
-            Ok(Transformed::Send { method, path_and_query, headers, body }) => {
-                match Draft::transformed(target, method, path_and_query, headers, body) {
-                    Ok(draft) => draft,
-                    Err(fault) => return Report::unsent(Outcome::Faulted(fault), adviser.used),
-                }
-            }
-            Ok(Transformed::Skip(reason)) => {
+        match adviser.transform().await.map_err(Unmade::Fault).and_then(|made| Draft::of(made, target)) {
+            Ok(draft) => draft,
+            Err(Unmade::Skip(reason)) => {
                 return Report::unsent(Outcome::Skipped(SkipReason(reason)), adviser.used);
             }
-            Err(fault) => return Report::unsent(Outcome::Faulted(fault), adviser.used),
+            Err(Unmade::Fault(fault)) => return Report::unsent(Outcome::Faulted(fault), adviser.used),
         }
     } else {
-        Draft::as_it_came(claimed, target)
+        Draft::as_it_came(&claimed.event, target)
     };
     // The call took time: the endpoint may have been paused, the event may have expired.
-    if let Some(outcome) = held_back(crew, stop, claimed) {
+    if let Some(outcome) = not_now(crew, stop, claimed, target) {
         return Report::unsent(outcome, adviser.used);
     }
-    if may_start(&claimed.lease.history, &target.terms, crew.clock.now()).is_some() {
-        return Report::unsent(Outcome::Released(Reason::EXPIRED), adviser.used);
-    }
+    adviser.makes(&draft);
     send(crew, stop, claimed, target, draft, Some(adviser)).await
-}
-
-/// A request that is ready but for the host's headers.
-struct Draft {
-    url: url::Url,
-    method: http::Method,
-    headers: HeaderMap,
-    body: bytes::Bytes,
-    /// Kept on the attempt when the plugin made it.
-    record: Option<RequestRecord>,
-}
-
-impl Draft {
-    fn as_it_came(claimed: &Claimed, target: &Target) -> Self {
-        Draft {
-            url: target.url.clone(),
-            method: http::Method::POST,
-            headers: HeaderMap::new(),
-            body: claimed.event.body.clone(),
-            record: None,
-        }
-    }
-
-    /// The plugin chooses path and query; scheme, host and port stay the endpoint's, and that is checked on the result.
-    fn transformed(
-        target: &Target,
-        method: http::Method,
-        path_and_query: Option<String>,
-        headers: HeaderMap,
-        body: bytes::Bytes,
-    ) -> Result<Self, Fault> {
-        let mut url = target.url.clone();
-        if let Some(path_and_query) = &path_and_query {
-            let (path, query) = match path_and_query.split_once('?') {
-                Some((path, query)) => (path, Some(query)),
-                None => (path_and_query.as_str(), None),
-            };
-            url.set_path(path);
-            url.set_query(query);
-            if url.origin() != target.url.origin() || url.username() != target.url.username() {
-                let detail = "the path leads away from the endpoint's own host".to_owned();
-                return Err(Fault { kind: FaultKind::BadOutput, detail });
-            }
-        }
-        let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-        let record = RequestRecord {
-            method: method.to_string(),
-            path_and_query,
-            headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
-            body: body.clone(),
-        };
-        Ok(Draft { url, method, headers, body, record: Some(record) })
-    }
 }
 
 /// The one exchange of this attempt, and what it means.
@@ -310,6 +250,7 @@ async fn judge(target: &Target, observed: Observed, view: OutcomeView<'_>, advis
     let builtin_with =
         |used| Judgement { verdict: builtin(observed), decided_by: DecidedBy::Builtin, detail: None, used };
     let Some(mut adviser) = adviser else { return builtin_with(PluginUse::default()) };
+    adviser.sees(view);
     if !adviser.rules.exports().classify {
         return builtin_with(adviser.used);
     }
@@ -321,81 +262,6 @@ async fn judge(target: &Target, observed: Observed, view: OutcomeView<'_>, advis
             detail: Some(format!("plugin fault {}: {}", fault.kind.as_str(), fault.detail)),
             used: adviser.used,
         },
-    }
-}
-
-/// The plugin's view of this attempt, made once for both calls.
-struct Adviser<'a> {
-    rules: &'a dyn Rules,
-    config: &'a str,
-    target: &'a Target,
-    event_id: String,
-    event_type: &'a str,
-    endpoint_id: String,
-    number: u32,
-    idempotency_key: &'a str,
-    now: Timestamp,
-    attributes: Vec<(&'static str, String)>,
-    used: PluginUse,
-}
-
-impl<'a> Adviser<'a> {
-    fn new(crew: &Crew, claimed: &'a Claimed, target: &'a Target, in_use: &'a InUse, config: &'a str) -> Self {
-        let event = &claimed.event;
-        let mut attributes = vec![("tenant", target.tenant.to_string())];
-        if let Some(source) = event.source.and_then(|key| crew.targets.source(key)) {
-            attributes.push(("source", source.to_string()));
-        }
-        if let Some(key) = &event.key {
-            attributes.push(("key", key.clone()));
-        }
-        Adviser {
-            rules: in_use.rules.as_ref(),
-            config,
-            target,
-            event_id: event.id.to_string(),
-            event_type: &event.event_type,
-            endpoint_id: target.name.to_string(),
-            number: claimed.lease.number,
-            idempotency_key: &claimed.idempotency_key,
-            now: crew.clock.now(),
-            attributes,
-            used: PluginUse { version: in_use.version, ..PluginUse::default() },
-        }
-    }
-
-    async fn transform(&mut self, claimed: &Claimed) -> Result<Transformed, Fault> {
-        let event = EventView {
-            id: &self.event_id,
-            event_type: self.event_type,
-            accepted_at: claimed.event.accepted_at,
-            content_type: &claimed.event.content_type,
-            attributes: &self.attributes,
-            payload: &claimed.event.body,
-        };
-        let call = self.rules.transform(event, self.endpoint(), self.attempt()).await;
-        self.used.note(call)
-    }
-
-    async fn classify(&mut self, outcome: OutcomeView<'_>) -> Result<Verdict, Fault> {
-        let call = self.rules.classify(self.endpoint(), self.attempt(), outcome).await;
-        self.used.note(call)
-    }
-
-    fn endpoint(&self) -> EndpointView<'_> {
-        EndpointView { id: &self.endpoint_id, url: self.target.url.as_str(), config: self.config }
-    }
-
-    fn attempt(&self) -> AttemptView<'_> {
-        AttemptView {
-            event_id: &self.event_id,
-            event_type: self.event_type,
-            number: self.number,
-            max_attempts: self.target.terms.retry.max_attempts,
-            idempotency_key: self.idempotency_key,
-            now: self.now,
-            attributes: &[],
-        }
     }
 }
 

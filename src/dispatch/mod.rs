@@ -4,17 +4,22 @@
 //! ([`Dispatcher::run`] takes it as it is committed), what waits is claimed in fair rounds. Authoritative is the
 //! ledger; what this room keeps in memory is a hint that the next poll mends.
 
+mod adviser;
 mod attempt;
+mod draft;
 mod headers;
 mod rescue;
 mod rounds;
+mod shadow;
 mod tally;
 mod targets;
 mod time;
+mod trial;
 
 pub use rescue::requeue_interrupted;
 pub use tally::Tally;
-pub use targets::{Advice, InUse, Live, Target, Targets};
+pub use targets::{Advice, InUse, Live, Target, Targets, Use};
+pub use trial::{Identity, Trial};
 
 use crate::clock::ClockWatch;
 use crate::egress::Transport;

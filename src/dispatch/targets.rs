@@ -1,5 +1,6 @@
 //! Where deliveries go, as the dispatcher needs to know it.
 
+use super::trial::Trial;
 use crate::delivery::{Name, PluginVersionId, Terms};
 use crate::ledger::{EndpointKey, SourceKey};
 use crate::plugin::Rules;
@@ -29,13 +30,20 @@ pub enum Advice {
     Plugin {
         live: Arc<Live>,
         /// The endpoint's settings for it: JSON text.
-        config: String,
+        config: Arc<str>,
     },
 }
 
-/// The version of a plugin that is in use. An attempt takes it once and keeps it; the next one may get another.
-pub struct Live(ArcSwap<InUse>);
+/// A plugin as it is used now. An attempt takes it once and keeps it; the next one may get another.
+pub struct Live(ArcSwap<Use>);
 
+/// The version that is in use, and the one that is tried beside it.
+pub struct Use {
+    pub active: Arc<InUse>,
+    pub trial: Option<Arc<Trial>>,
+}
+
+/// A version of a plugin.
 pub struct InUse {
     pub rules: Arc<dyn Rules>,
     /// `None`: no version is in use, and the rules say so to whoever asks.
@@ -44,15 +52,20 @@ pub struct InUse {
 
 impl Live {
     pub fn new(in_use: InUse) -> Self {
-        Live(ArcSwap::from_pointee(in_use))
+        Live(ArcSwap::from_pointee(Use { active: Arc::new(in_use), trial: None }))
     }
 
     /// For every attempt from now on.
-    pub fn replace(&self, in_use: InUse) {
-        self.0.store(Arc::new(in_use));
+    pub fn replace(&self, in_use: InUse, trial: Option<Arc<Trial>>) {
+        self.0.store(Arc::new(Use { active: Arc::new(in_use), trial }));
     }
 
-    pub fn in_use(&self) -> Arc<InUse> {
+    /// Begins or ends a trial; the version in use stays as it is.
+    pub fn set_trial(&self, trial: Option<&Arc<Trial>>) {
+        self.0.rcu(|now| Use { active: Arc::clone(&now.active), trial: trial.cloned() });
+    }
+
+    pub fn now(&self) -> Arc<Use> {
         self.0.load_full()
     }
 }

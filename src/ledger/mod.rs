@@ -16,6 +16,7 @@ mod records;
 mod rejections;
 mod slots;
 pub mod sqlite;
+mod trials;
 mod wakes;
 
 pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
@@ -42,12 +43,16 @@ pub use rejections::{
     RejectionRow, Rejections,
 };
 pub use slots::{EndpointCaps, Slot, Slots, Taken};
+pub use trials::{
+    Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted,
+    TRIALS_MAX, Told, TrialRow, Trials,
+};
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins {}
+pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Trials {}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins> Ledger for T {}
+impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Trials> Ledger for T {}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

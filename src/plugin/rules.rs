@@ -21,15 +21,27 @@ use wasmtime::component::Instance;
 /// Each call has a fresh store and a fresh instance: nothing of a call is left for the next one. After
 /// [`Plugin::FAULTS_MAX`] faults in a row without an answer between them the plugin is disabled: its calls are the
 /// fault `unavailable` at once, until it is loaded again. `input_too_large` and `unavailable` are not the plugin's
-/// doing and do not count. To call an export that it does not have is `unavailable`, too.
+/// doing and do not count; nor does what a version does that is on trial. To call an export that it does not have is `unavailable`, too.
 pub struct Plugin {
     host: Arc<Host>,
     pub(super) loaded: Arc<Loaded>,
     limits: Limits,
     tenant_calls: Arc<Semaphore>,
+    standing: Standing,
     faults: AtomicU32,
     /// The kind of the fault that was one too many.
     last_straw: OnceLock<FaultKind>,
+}
+
+/// On whose behalf a plugin is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// It is in use: its faults disable it.
+    InUse,
+    /// Its trial counts its faults.
+    OnTrial,
+    /// Nobody waits for its answers, so it waits for nothing: where half of the slots would not be left, it is not called.
+    Aside,
 }
 
 impl std::fmt::Debug for Plugin {
@@ -48,9 +60,23 @@ impl Plugin {
             tenant_calls: host.tenant_calls(tenant),
             host: Arc::clone(host),
             loaded,
+            standing: Standing::InUse,
             faults: AtomicU32::new(0),
             last_straw: OnceLock::new(),
         }
+    }
+
+    /// For a trial that acts on its answers: its faults disable nothing, and its trial sees to them.
+    #[must_use]
+    pub fn on_trial(self) -> Self {
+        Plugin { standing: Standing::OnTrial, ..self }
+    }
+
+    /// For calls that nobody waits for and no metric counts: one that would leave less than half of the tenant's slots,
+    /// or of the process's, to others is `unavailable` at once.
+    #[must_use]
+    pub fn aside(self) -> Self {
+        Plugin { standing: Standing::Aside, ..self }
     }
 
     /// SHA-256 of the component: the version's name.
@@ -83,9 +109,17 @@ impl Plugin {
         if self.disabled_by().is_some() {
             return Err(unavailable(&format!("disabled after {} faults in a row", Self::FAULTS_MAX)));
         }
+        let (wait_max, per_tenant, in_all) = {
+            let settings = &self.host.settings;
+            (settings.wait_max, settings.calls_per_tenant_max, settings.calls_max)
+        };
         // The tenant's slot first, so that who waits for it holds nothing that others need.
-        let tenant_slot = slot(&self.tenant_calls, self.host.settings.wait_max).await?;
-        let slot = slot(&self.host.calls, self.host.settings.wait_max).await?;
+        let (tenant_slot, slot) = match self.standing {
+            Standing::Aside => (spare(&self.tenant_calls, per_tenant)?, spare(&self.host.calls, in_all)?),
+            Standing::InUse | Standing::OnTrial => {
+                (slot(&self.tenant_calls, wait_max).await?, slot(&self.host.calls, wait_max).await?)
+            }
+        };
         let began = Instant::now();
         let store = CallState::store(&self.host.engine, &self.limits, began);
         let ticking = self.host.ticker.during_call();
@@ -102,6 +136,13 @@ pub(super) async fn slot(slots: &Semaphore, wait_max: Duration) -> Result<Semaph
         Ok(Ok(slot)) => Ok(slot),
         Ok(Err(_)) | Err(_) => Err(unavailable("too many plugin calls at a time")),
     }
+}
+
+/// A slot that leaves at least half of them free.
+fn spare(slots: &Semaphore, of: usize) -> Result<SemaphorePermit<'_>, Fault> {
+    let none = || unavailable("no slot to spare");
+    let slot = slots.try_acquire().map_err(|_| none())?;
+    if slots.available_permits() * 2 >= of { Ok(slot) } else { Err(none()) }
 }
 
 fn unavailable(detail: &str) -> Fault {
@@ -204,6 +245,9 @@ impl Plugin {
 
     /// Counts what a call on behalf of a delivery came to.
     fn counted<T>(&self, name: &'static str, call: Result<Call<T>, Fault>) -> Call<T> {
+        if self.standing == Standing::Aside {
+            return call.unwrap_or_else(Call::not_made);
+        }
         let call = match call {
             Ok(call) => call,
             Err(fault) => {
@@ -215,7 +259,7 @@ impl Plugin {
             Ok(_) => self.faults.store(0, Ordering::Relaxed),
             Err(fault) => {
                 count(fault);
-                if fault.kind != FaultKind::Unavailable {
+                if fault.kind != FaultKind::Unavailable && self.standing == Standing::InUse {
                     let before = self.faults.fetch_add(1, Ordering::Relaxed);
                     if before + 1 == Self::FAULTS_MAX {
                         let digest = self.digest();

@@ -27,7 +27,7 @@ async fn no_crash_point_is_in_an_ordinary_build() {
 }
 
 #[cfg(crash_points)]
-mod built_in {
+pub(super) mod built_in {
     use super::super::journals::{by_delivery, check, deliveries, drained};
     use super::super::provider::{Acknowledged, Provider, body};
     use super::super::{Gateway, Receiver, Reply, until};
@@ -37,7 +37,7 @@ mod built_in {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    const VARIABLE: &str = "HOOKGATE_CRASH_AT";
+    pub(in super::super) const VARIABLE: &str = "HOOKGATE_CRASH_AT";
 
     struct Case {
         at: &'static str,
@@ -102,7 +102,7 @@ mod built_in {
     ];
 
     /// Waits for the process to die by its crash point.
-    async fn dies(gateway: &mut Gateway, at: &str) {
+    pub(in super::super) async fn dies(gateway: &mut Gateway, at: &str) {
         let status = gateway.exit().await;
         assert_eq!(status.signal(), Some(libc::SIGABRT), "{at}: {status}");
         let last_words = format!("crash point {}", at.split(':').next().unwrap());

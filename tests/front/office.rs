@@ -6,16 +6,17 @@ use crate::peer::{Reply, ask};
 use async_trait::async_trait;
 use hookgate::admin::{
     Admin, Endpoint, Estate, Plugin, Refusal, Serving, Settings, Shipment, Shipped, Shipyard, Shown, Source, State,
-    Tenant,
+    Tenant, TrialWish,
 };
 use hookgate::clock::{Clock, Timestamp};
 use hookgate::delivery::{
-    AttemptId, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Mint, Name, PluginVersionId, Route,
+    AttemptId, Bounds, Counts, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Mint, Name,
+    PluginVersionId, Route, Said, Share, TrialId, Window,
 };
 use hookgate::http::{Limits, serve};
 use hookgate::ledger::{
-    AttemptRow, DeliveryDetail, DeliveryRow, EndpointCaps, EndpointKey, EndpointState, Gauges, Slots, SourceKey,
-    TenantKey, VersionRow,
+    AttemptRow, Compared, Course, DeliveryDetail, DeliveryRow, EndRow, Ending, EndpointCaps, EndpointKey,
+    EndpointState, Gauges, Halves, Slots, SourceKey, TenantKey, TrialRow, VersionRow,
 };
 use hookgate::secret::Secret;
 use hookgate::telemetry::Metrics;
@@ -80,6 +81,56 @@ impl Shipyard for Yard {
 
     async fn roll_back(&self, tenant: &Name, plugin: &Name, by: &str) -> Result<VersionRow, Refusal> {
         self.note(format!("rollback {tenant}/{plugin} by {by}")).map(|shipped| shipped.row).map_err(|refusal| *refusal)
+    }
+
+    async fn begin_trial(&self, wish: TrialWish) -> Result<TrialRow, Refusal> {
+        let TrialWish { tenant, plugin, version, share, canary, by } = wish;
+        let share = share.ratio();
+        let asked = match canary {
+            None => format!("shadow {tenant}/{plugin} {version} {share} by {by}"),
+            Some(Bounds { max_fault_rate, max_terminal_rate, min_calls }) => format!(
+                "canary {tenant}/{plugin} {version} {share} {max_fault_rate} {max_terminal_rate} {min_calls} by {by}"
+            ),
+        };
+        self.note(asked).map(|_| trial(TenantKey(1), false)).map_err(|refusal| *refusal)
+    }
+
+    async fn stop_trial(&self, tenant: &Name, plugin: &Name, canary: bool, by: &str) -> Result<TrialRow, Refusal> {
+        let kind = if canary { "canary" } else { "shadow" };
+        let noted = self.note(format!("stop {kind} {tenant}/{plugin} by {by}"));
+        noted.map(|_| trial(TenantKey(1), canary)).map_err(|refusal| *refusal)
+    }
+}
+
+/// A canary that was rolled back, or a shadow that runs.
+pub fn trial(tenant: TenantKey, canary: bool) -> TrialRow {
+    let course = if canary {
+        let of_canary = Counts { delivered: 20, terminal: 30, ..Counts::default() };
+        let active = Counts { delivered: 400, retryable: 8, terminal: 4, faults: 1, ..Counts::default() };
+        let window = Window { calls: 50, faults: 0, terminal: 30, faults_in_a_row: 0 };
+        Course::Canary { bounds: Bounds::default(), halves: Halves { canary: of_canary, active, window } }
+    } else {
+        let pairs = [((Said::Delivered, Said::Delivered), 90), ((Said::Retryable, Said::Terminal), 9)];
+        Course::Shadow(Compared { pairs: pairs.into_iter().collect(), same: 88, requests: 2, left_out: 3 })
+    };
+    TrialRow {
+        id: TrialId::from_u128(0x019b_76da_a87b_7000_8000_0000_0000_0007),
+        tenant,
+        plugin: name("rules"),
+        version: version(3),
+        active: version(1),
+        share: Share::new("10%".parse().unwrap()).unwrap(),
+        course,
+        began_at: NOW,
+        by: "operator".into(),
+        ended: canary.then(|| EndRow {
+            how: Ending::RolledBack,
+            at: NOW,
+            by: "gateway".into(),
+            why: Some("terminal rate over 10%: 30 of the newest 50 calls".into()),
+            put_back: 30,
+            unsettled: false,
+        }),
     }
 }
 

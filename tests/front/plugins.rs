@@ -1,11 +1,12 @@
 //! Plugins by the API: what is shown, what is asked of whoever ships them, and how each refusal is told.
 
 use crate::ingress::name;
-use crate::office::{NOW, Office, assert_golden, office, version};
+use crate::office::{NOW, Office, assert_golden, office, trial, version};
 use hookgate::admin::{Refusal, Shipped};
+use hookgate::delivery::{DeliveryId, Said, TrialId};
 use hookgate::ledger::{
-    ActivationRow, Change, FaultRow, Findings, History, LedgerError, Rejection, TenantKey, UploadRow, VersionRow,
-    VersionState,
+    ActivationRow, Change, Difference, FaultRow, Findings, History, LedgerError, Rejection, TenantKey, Told, UploadRow,
+    VersionRow, VersionState,
 };
 
 const PLUGINS: &str = "/v1/tenants/acme/plugins";
@@ -74,6 +75,54 @@ async fn what_is_there_is_shown() {
 }
 
 #[tokio::test]
+async fn a_trial_is_shown_with_its_plugin() {
+    let office = office_with_history().await;
+    let told = |said, why: Option<&str>| Told { said, why: why.map(str::to_owned) };
+    *office.ledger.differences.lock().unwrap() = vec![Difference {
+        at: NOW,
+        delivery: DeliveryId::from_u128(0x019b_76da_a87b_7000_8000_0000_0000_0001),
+        attempt: 2,
+        from: told(Said::Retryable, Some("http_503")),
+        to: told(Said::Terminal, Some("suspended")),
+        request: false,
+    }];
+    for (canary, golden) in [(false, "plugin-shadow"), (true, "plugin-canary")] {
+        *office.ledger.trials.lock().unwrap() = vec![trial(TenantKey(1), canary)];
+        let whole = office.get(&format!("{PLUGINS}/rules")).await;
+        assert_golden(golden, &whole);
+        let mut whole = whole.json()["trial"].take();
+        whole.as_object_mut().unwrap().remove("differences");
+        assert_eq!(office.get(PLUGINS).await.json()["items"][1]["trial"], whole);
+    }
+}
+
+#[tokio::test]
+async fn a_trial_is_asked_for_with_its_bounds() {
+    let office = office_with_history().await;
+    let rules = format!("{PLUGINS}/rules");
+    let shown = office.get(&rules).await.json();
+    answers(&office, Ok(Shipped { row: row(1, VersionState::Ready), is_new: false }));
+    let id = version(1);
+    for (kind, more, expected) in [
+        ("shadow", "", format!("shadow acme/rules {id} 12.5% by operator")),
+        ("canary", "", format!("canary acme/rules {id} 12.5% 2% 10% 50 by operator")),
+        (
+            "canary",
+            ",\"max_fault_rate\":\"0%\",\"max_terminal_rate\":\"33.33%\",\"min_calls\":1000",
+            format!("canary acme/rules {id} 12.5% 0% 33.33% 1000 by operator"),
+        ),
+    ] {
+        let wish = format!("{{\"version\":\"{id}\",\"share\":\"12.5%\"{more}}}");
+        assert_eq!(office.post(&format!("{rules}/{kind}"), &wish).await.json(), shown);
+        assert_eq!(asked(&office), [expected]);
+    }
+    for kind in ["shadow", "canary"] {
+        assert_eq!(office.ask("DELETE", &format!("{rules}/{kind}"), "", "").await.json(), shown);
+        assert_eq!(asked(&office), [format!("stop {kind} acme/rules by operator")]);
+    }
+}
+
+#[tokio::test]
 async fn an_upload_is_answered_with_its_version() {
     let office = office_with_history().await;
     let rules = format!("{PLUGINS}/rules");
@@ -115,6 +164,8 @@ async fn every_refusal_has_its_code() {
     let not_loaded =
         Refusal::NotLoaded { rule: "content", finding: "it is gone".into(), remedy: "upload it again".into() };
     let of_a_file = VersionRow { uploaded: None, ..row(1, VersionState::Ready) };
+    let worn_out = VersionState::Disabled(FaultRow { kind: "trap".into(), in_a_row: 20 });
+    let trial = format!("{{\"version\":\"{}\",\"share\":\"10%\"}}", version(1));
     let host =
         VersionState::Rejected(Rejection { rule: "host".into(), finding: "cache".into(), remedy: "again".into() });
     for (refusal, status, code) in [
@@ -126,6 +177,11 @@ async fn every_refusal_has_its_code() {
         (Refusal::Rejected(row(3, host)), 503, "unavailable"),
         (not_loaded, 409, "not_loadable"),
         (Refusal::NothingBefore, 409, "nothing_before"),
+        (Refusal::NotReady(row(2, worn_out)), 409, "disabled"),
+        (Refusal::InUse, 409, "in_use"),
+        (Refusal::NothingInUse, 409, "nothing_in_use"),
+        (Refusal::TrialRunning(TrialId::from_u128(7)), 409, "trial_running"),
+        (Refusal::NoTrial, 404, "no_trial"),
         (Refusal::TooMany, 409, "too_many_versions"),
         (Refusal::Busy, 503, "busy"),
         (Refusal::Ledger(LedgerError::Stopped("EIO".into())), 503, "unavailable"),
@@ -137,6 +193,9 @@ async fn every_refusal_has_its_code() {
             office.ask("PUT", &rules, WASM, "(wasm)").await,
             office.post(&format!("{rules}/rollback"), "{}").await,
             office.post(&format!("{rules}/activate"), &format!("{{\"version\":\"{}\"}}", version(1))).await,
+            office.post(&format!("{rules}/shadow"), &trial).await,
+            office.post(&format!("{rules}/canary"), &trial).await,
+            office.ask("DELETE", &format!("{rules}/canary"), "", "").await,
         ] {
             assert_eq!((reply.status, reply.code().as_str()), (status, code));
             assert_eq!(reply.header("content-type"), Some("application/problem+json"));
@@ -169,6 +228,15 @@ async fn what_is_no_upload_reaches_nobody() {
         ("POST", &format!("{rules}/activate"), json, "{\"version\":\"plg_1\"}", 422, "invalid"),
         ("POST", &format!("{rules}/activate"), json, "{}", 422, "invalid"),
         ("POST", &format!("{rules}/rollback"), json, "{\"to\":1}", 422, "unknown_field"),
+        ("POST", &format!("{rules}/shadow"), json, "{\"share\":\"10%\"}", 422, "invalid"),
+        ("POST", &format!("{rules}/canary"), json, "{\"version\":\"plg_1\",\"share\":\"10%\"}", 422, "invalid"),
+        ("POST", &format!("{rules}/canary"), json, "", 400, "malformed"),
+        ("DELETE", &format!("{rules}/canary?now=true"), "", "", 400, "unknown_parameter"),
+        ("DELETE", &format!("{rules}/shadow"), json, "{\"why\":1}", 422, "unknown_field"),
+        ("POST", &format!("{PLUGINS}/filed/shadow"), json, "{}", 409, "managed_by_file"),
+        ("DELETE", &format!("{PLUGINS}/filed/canary"), "", "", 409, "managed_by_file"),
+        ("DELETE", "/v1/tenants/globex/plugins/rules/canary", "", "", 404, "not_found"),
+        ("GET", &format!("{rules}/canary"), "", "", 405, "method_not_allowed"),
         ("POST", &format!("{rules}/explode"), json, "{}", 404, "not_found"),
         ("DELETE", &rules, "", "", 405, "method_not_allowed"),
         ("PUT", &format!("{rules}/activate"), WASM, "", 405, "method_not_allowed"),

@@ -27,6 +27,7 @@ mod retries;
 mod settings;
 mod shipping;
 mod stop;
+mod trials;
 mod way;
 
 use process::{Gateway, endpoint, github_source};

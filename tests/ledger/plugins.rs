@@ -29,7 +29,7 @@ async fn upload(bench: &Bench, tenant: &str, n: u32) -> Uploaded {
     bench.ledger.upload_version(upload, bench.now()).await.unwrap()
 }
 
-async fn compiling(bench: &Bench, n: u32) -> PluginVersionId {
+pub async fn compiling(bench: &Bench, n: u32) -> PluginVersionId {
     match upload(bench, "acme", n).await {
         Uploaded::Compile(row) => row.id,
         other => panic!("{other:?}"),
@@ -40,19 +40,19 @@ async fn judge(bench: &Bench, id: PluginVersionId, judgement: Judgement) -> Opti
     bench.ledger.judge_version(bench.tenant("acme"), id, judgement).await.unwrap()
 }
 
-async fn ready(bench: &Bench, n: u32) -> PluginVersionId {
+pub async fn ready(bench: &Bench, n: u32) -> PluginVersionId {
     let id = compiling(bench, n).await;
     assert_eq!(judge(bench, id, Judgement::Ready(findings())).await.unwrap().state, VersionState::Ready);
     id
 }
 
-async fn activate(bench: &Bench, version: PluginVersionId, what: Change) -> Activated {
+pub async fn activate(bench: &Bench, version: PluginVersionId, what: Change) -> Activated {
     let activate =
         Activate { tenant: bench.tenant("acme"), plugin: name("rules"), version, what, by: "berta".to_owned() };
     bench.ledger.activate_version(activate, bench.now()).await.unwrap()
 }
 
-async fn disable(bench: &Bench, version: PluginVersionId, fallback: Option<PluginVersionId>) -> bool {
+pub async fn disable(bench: &Bench, version: PluginVersionId, fallback: Option<PluginVersionId>) -> bool {
     let faults = FaultRow { kind: "trap".into(), in_a_row: 20 };
     let disable = Disable { tenant: bench.tenant("acme"), plugin: name("rules"), version, faults, fallback };
     bench.ledger.disable_version(disable, bench.now()).await.unwrap()

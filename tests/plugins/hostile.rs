@@ -306,6 +306,42 @@ async fn a_tenant_that_fills_its_slots_waits_alone() {
     assert_eq!(plugin.consecutive_faults(), 4, "to be kept waiting is no fault of the plugin");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_waits_for_takes_what_is_to_spare() {
+    let mut settings = settings();
+    settings.limits.call_time_max = Duration::from_millis(500);
+    let host = Host::new(settings).unwrap();
+    let kind = |call: Call<Verdict>| call.result.map_err(|fault| fault.kind);
+    let aside = load(&host, &guests::classify_says(&Says::Delivered { reference: None })).await.aside();
+    assert!(kind(answer(&aside, 200, &[], "").await).is_ok());
+    // Of four slots two are taken: a third would leave less than half.
+    let busy = Arc::new(load(&host, &spin()).await);
+    let calls: Vec<_> = (0..2)
+        .map(|_| {
+            let busy = Arc::clone(&busy);
+            tokio::spawn(async move { answer(&busy, 200, &[], "").await.result.unwrap_err().kind })
+        })
+        .collect();
+    let mut refused = false;
+    while !refused && !calls.iter().all(tokio::task::JoinHandle::is_finished) {
+        refused = kind(answer(&aside, 200, &[], "").await) == Err(FaultKind::Unavailable);
+        tokio::task::yield_now().await;
+    }
+    assert!(refused, "it was called all the same");
+    for call in calls {
+        assert_eq!(call.await.unwrap(), FaultKind::Deadline);
+    }
+    assert!(kind(answer(&aside, 200, &[], "").await).is_ok());
+    // However often one faults that is not in use, nothing is disabled.
+    let wasm = guests::classify_runs("unreachable");
+    for plugin in [load(&host, &wasm).await.aside(), load(&host, &wasm).await.on_trial()] {
+        for _ in 0..2 * Plugin::FAULTS_MAX {
+            assert_eq!(kind(answer(&plugin, 200, &[], "").await), Err(FaultKind::Trap));
+        }
+        assert_eq!((plugin.disabled_by(), plugin.consecutive_faults()), (None, 0));
+    }
+}
+
 #[tokio::test]
 async fn a_call_that_is_dropped_gives_its_slot_back() {
     let mut settings = settings();

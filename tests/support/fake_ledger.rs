@@ -2,12 +2,12 @@
 
 use async_trait::async_trait;
 use hookgate::clock::Timestamp;
-use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, EventId, Mint, Name, PluginVersionId};
+use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, EventId, Mint, Name, PluginVersionId, TrialId};
 use hookgate::entropy::Entropy;
 use hookgate::ledger::*;
 use hookgate::secret::Secret;
 use hookgate::verify::Event;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 /// Chance that always falls alike, so that answers can be compared with golden ones.
@@ -53,6 +53,9 @@ pub struct FakeLedger {
     pub rejected: Mutex<Vec<Rejected>>,
     pub held: Mutex<HashMap<SourceKey, Arc<AdoptedSecret>>>,
     pub histories: Mutex<HashMap<(TenantKey, Name), History>>,
+    /// The newest of each plugin.
+    pub trials: Mutex<Vec<TrialRow>>,
+    pub differences: Mutex<Vec<Difference>>,
 }
 
 impl FakeLedger {
@@ -351,6 +354,44 @@ impl Plugins for FakeLedger {
         _: Vec<EndpointKey>,
         _: Timestamp,
     ) -> Result<(), LedgerError> {
+        Ok(())
+    }
+}
+
+/// The front only reads.
+#[async_trait]
+impl Trials for FakeLedger {
+    async fn begin_trial(&self, _: NewTrial, _: Timestamp) -> Result<Begun, LedgerError> {
+        Ok(Begun::NotFound)
+    }
+
+    async fn note_trial(&self, _: TenantKey, _: TrialId, _: Noted) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
+    async fn end_trial(&self, _: EndTrial, _: Timestamp) -> Result<Option<TrialRow>, LedgerError> {
+        Ok(None)
+    }
+
+    async fn newest_trial(&self, tenant: TenantKey, plugin: &Name) -> Result<Option<TrialRow>, LedgerError> {
+        self.check()?;
+        let trials = self.trials.lock().unwrap();
+        Ok(trials.iter().find(|row| row.tenant == tenant && row.plugin == *plugin).cloned())
+    }
+
+    async fn differences(&self, _: TenantKey, _: TrialId) -> Result<Vec<Difference>, LedgerError> {
+        Ok(self.differences.lock().unwrap().clone())
+    }
+
+    async fn unsettled_trials(&self) -> Result<Vec<TrialRow>, LedgerError> {
+        Ok(Vec::new())
+    }
+
+    async fn put_back(&self, _: &TrialRow, _: BTreeSet<Name>, _: Timestamp) -> Result<u64, LedgerError> {
+        Ok(0)
+    }
+
+    async fn settle_trial(&self, _: TenantKey, _: TrialId) -> Result<(), LedgerError> {
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ mod project;
 mod run;
 mod ship;
 mod test;
+mod trial;
 
 use self::project::{Paths, Project};
 use super::output::plain;

@@ -1,5 +1,6 @@
 //! The verbs of a gateway: versions, and which is in use.
 
+use super::trial::{self, short};
 use crate::cli::output::text;
 use crate::cli::table::Column;
 use crate::cli::{Client, Context, Exit, Failure, Format};
@@ -40,6 +41,10 @@ pub(in crate::cli) enum Verb {
         /// The version's id: plg_…
         version: String,
     },
+    /// Try a version beside the one in use: asked about the same attempts, and nothing comes of it
+    Shadow(trial::Shadow),
+    /// Try a version in place of the one in use for a share; rolled back by itself when it leaves its bounds
+    Canary(trial::Canary),
     /// Put the version into use that was in use before and is ready
     Rollback {
         /// The plugin's name, or TENANT/NAME
@@ -47,9 +52,10 @@ pub(in crate::cli) enum Verb {
     },
 }
 
-const COLUMNS: [Column; 5] = [
+const COLUMNS: [Column; 6] = [
     Column::whole("PLUGIN", "name"),
     Column::whole("ACTIVE", "active"),
+    Column::breakable("TRIAL", "tried").lesser(3),
     Column::whole("MANAGED BY", "managed_by").lesser(1),
     Column::breakable("ENDPOINTS", "endpoints"),
     Column::breakable("DIGEST", "digest").lesser(2),
@@ -80,7 +86,13 @@ pub(super) async fn run(verb: Verb, context: &mut Context<'_>) -> Result<Exit, F
         Verb::List => {
             let mut client = Client::new(context)?;
             let path = client.in_tenant(&["plugins"]).await?;
-            context.output.list(&client.list(&path, &[], 10_000).await?, &COLUMNS, "name")?;
+            let mut all = client.list(&path, &[], 10_000).await?;
+            if context.output.format == Format::Table {
+                for plugin in all["items"].as_array_mut().into_iter().flatten() {
+                    plugin["tried"] = short(&plugin["trial"]);
+                }
+            }
+            context.output.list(&all, &COLUMNS, "name")?;
         }
         Verb::Get { name } => {
             let (client, path) = at(&name, &[], context).await?;
@@ -105,6 +117,8 @@ pub(super) async fn run(verb: Verb, context: &mut Context<'_>) -> Result<Exit, F
             let (client, path) = at(&name, &["activate"], context).await?;
             changed(&client.post(&path, &json!({ "version": version })).await?, context)?;
         }
+        Verb::Shadow(args) => return trial::shadow(args, context).await,
+        Verb::Canary(args) => return trial::canary(args, context).await,
         Verb::Rollback { name } => {
             let (client, path) = at(&name, &["rollback"], context).await?;
             changed(&client.post(&path, &json!({})).await?, context)?;
@@ -114,7 +128,7 @@ pub(super) async fn run(verb: Verb, context: &mut Context<'_>) -> Result<Exit, F
 }
 
 /// The plugin's path, with `below` below it.
-async fn at(name: &str, below: &[&str], context: &mut Context<'_>) -> Result<(Client, String), Failure> {
+pub(super) async fn at(name: &str, below: &[&str], context: &mut Context<'_>) -> Result<(Client, String), Failure> {
     let name = match name.split_once('/') {
         Some((tenant, name)) => {
             context.globals.tenant = Some(tenant.to_owned());
@@ -155,6 +169,11 @@ fn show(plugin: &Value, context: &mut Context<'_>) -> Result<(), Failure> {
     if output.format != Format::Table {
         return Ok(());
     }
+    if !plugin["trial"].is_null() {
+        output.line("")?;
+        trial::show(&plugin["trial"], context)?;
+    }
+    let output = &mut context.output;
     let rows = |field: &str| plugin[field].as_array().cloned().unwrap_or_default();
     let versions: Vec<Value> = rows("versions").into_iter().map(told).collect();
     let activations = rows("activations");

@@ -31,6 +31,7 @@ mod schema;
 mod settle;
 mod shared;
 mod statements;
+mod trials;
 mod writer;
 mod xchacha;
 

@@ -3,6 +3,7 @@
 use super::SqliteLedger;
 use super::codec::{count, int, time};
 use super::fault::Fault;
+use super::trials::end_by_change;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{EndpointStatus, Name, PluginVersionId};
@@ -65,7 +66,11 @@ fn one(connection: &Connection, condition: &str, values: impl rusqlite::Params) 
     rows.next()?.map(version_row).transpose()
 }
 
-fn by_id(connection: &Connection, tenant: TenantKey, id: PluginVersionId) -> Result<Option<VersionRow>, Fault> {
+pub(super) fn by_id(
+    connection: &Connection,
+    tenant: TenantKey,
+    id: PluginVersionId,
+) -> Result<Option<VersionRow>, Fault> {
     one(connection, "tenant = ? AND id = ?", (tenant.0, id.to_bytes()))
 }
 
@@ -79,7 +84,11 @@ fn by_digest(
 }
 
 /// The version of the row that holds.
-fn in_use(connection: &Connection, tenant: TenantKey, plugin: &Name) -> Result<Option<PluginVersionId>, Fault> {
+pub(super) fn in_use(
+    connection: &Connection,
+    tenant: TenantKey,
+    plugin: &Name,
+) -> Result<Option<PluginVersionId>, Fault> {
     let newest: Option<Option<[u8; 16]>> = connection
         .prepare_cached(
             "SELECT version FROM plugin_activation WHERE tenant = ? AND plugin = ? ORDER BY id DESC LIMIT 1",
@@ -155,6 +164,7 @@ fn drop_oldest(connection: &Connection, tenant: TenantKey, plugin: &Name) -> Res
             "DELETE FROM plugin_version WHERE id = (SELECT id FROM plugin_version \
              WHERE tenant = ?1 AND plugin = ?2 AND state <> 0 AND id NOT IN (SELECT version FROM plugin_activation \
              WHERE tenant = ?1 AND plugin = ?2 AND version IS NOT NULL ORDER BY id DESC LIMIT ?3) \
+             AND id NOT IN (SELECT version FROM plugin_trial WHERE tenant = ?1 AND plugin = ?2 AND how IS NULL) \
              ORDER BY uploaded_at, id LIMIT 1)",
         )?
         .execute((tenant.0, plugin.as_str(), int(IN_USE_KEPT as u64)))?;
@@ -268,6 +278,7 @@ impl Verb for PutInUse {
         }
         if in_use(w.connection, *tenant, plugin)? != Some(*version) {
             note(w.connection, (*tenant, plugin), Some(*version), (*what, by), self.now)?;
+            end_by_change(w.connection, (*tenant, plugin), Some(*version), by, self.now)?;
         }
         Ok(Activated::Done(VersionRow { state: VersionState::Ready, ..row }))
     }
@@ -288,6 +299,7 @@ impl Verb for TakeOutOfUse {
         }
         set_state(w.connection, *version, 3, Some(written(faults)?))?;
         note(w.connection, (*tenant, plugin), *fallback, (Change::Disable, "gateway"), self.now)?;
+        end_by_change(w.connection, (*tenant, plugin), *fallback, "gateway", self.now)?;
         Ok(true)
     }
 }

@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0005_adoption.sql"),
     include_str!("migrations/0006_plugins.sql"),
     include_str!("migrations/0007_births.sql"),
+    include_str!("migrations/0008_trials.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {

@@ -1,0 +1,257 @@
+//! Trials of uploaded versions: begun and ended by the ledger, noted there, and settled until nothing is left dead by a
+//! canary that has gone back.
+
+use super::shipping::{AGAIN_AFTER, Shipping, Ware};
+use crate::admin::{Refusal, TrialWish};
+use crate::crash;
+use crate::delivery::{Name, OnAmbiguous, TrialId, Why};
+use crate::dispatch::{Identity, Trial};
+use crate::ledger::{Begun, Course, EndTrial, Ending, LedgerError, NewTrial, TrialRow, VersionRow, VersionState};
+use crate::plugin::Plugin;
+use crate::telemetry::PLUGIN_CANARY_ROLLBACKS;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+const GATEWAY: &str = "gateway";
+
+impl Ware {
+    pub(super) fn count_rollbacks(&self, more: u64) {
+        let (tenant, plugin) = (self.declared.tenant.to_string(), self.declared.name.to_string());
+        metrics::counter!(PLUGIN_CANARY_ROLLBACKS, "tenant" => tenant, "plugin" => plugin).increment(more);
+    }
+}
+
+impl Shipping {
+    /// The trial that the ledger says is running, beside the version that is in use.
+    pub(super) async fn resume_trial(self: &Arc<Self>, ware: &Ware) -> Result<(), LedgerError> {
+        let (key, name) = (ware.declared.key, &ware.declared.name);
+        if !ware.is_loaded() {
+            return Ok(());
+        }
+        let Some(row) = self.ledger.newest_trial(key, name).await?.filter(|row| row.ended.is_none()) else {
+            return Ok(());
+        };
+        let history = self.history(ware).await?;
+        let Some(version) = history.version(row.version) else { return Ok(()) };
+        match self.load(&ware.declared.tenant, version.digest).await {
+            Ok(plugin) => {
+                ware.set_trial(Some(self.trial_of(&row, plugin)));
+            }
+            Err(rejected) => {
+                let why = Some(format!("it cannot be loaded: {rejected}"));
+                tracing::error!(tenant = %ware.declared.tenant, plugin = %name, trial = %row.id, version = %row.version, why, "a trial has ended");
+                let how = EndTrial { tenant: key, trial: row.id, how: Ending::Stopped, by: GATEWAY.to_owned(), why };
+                self.ledger.end_trial(how, self.clock.now()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn own(&self) -> MutexGuard<'_, HashSet<TrialId>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trial_of(&self, row: &TrialRow, plugin: Plugin) -> Arc<Trial> {
+        self.own().insert(row.id);
+        let identity = Identity { id: row.id, version: row.version, share: row.share };
+        match &row.course {
+            Course::Shadow(_) => Trial::shadow(identity, Arc::new(plugin.aside())),
+            Course::Canary { bounds, halves } => {
+                let judged_by = (*bounds, halves.window);
+                Trial::canary(identity, Arc::new(plugin.on_trial()), judged_by, Arc::clone(&self.alarm))
+            }
+        }
+    }
+
+    pub(super) async fn begin(self: &Arc<Self>, wish: TrialWish) -> Result<TrialRow, Refusal> {
+        let TrialWish { tenant, plugin, version, share, canary, by } = wish;
+        let ware = self.find(&tenant, &plugin).ok_or(Refusal::NotFound)?;
+        let known = self.history(&ware).await?.version(version).cloned().ok_or(Refusal::NoSuchVersion)?;
+        let digest = match known {
+            VersionRow { state: VersionState::Ready, uploaded: Some(_), digest, .. } => digest,
+            VersionRow { state: VersionState::Rejected(_), .. } => return Err(Refusal::Rejected(known)),
+            known => return Err(Refusal::NotReady(known)),
+        };
+        let loaded = self.load(&tenant, digest).await.map_err(|rejected| Refusal::NotLoaded {
+            rule: rejected.rule,
+            finding: rejected.finding,
+            remedy: rejected.remedy,
+        })?;
+        let _turn = self.turn.lock().await;
+        if !ware.is_loaded() {
+            return Err(Refusal::NothingInUse);
+        }
+        let key = ware.declared.key;
+        let new = NewTrial { tenant: key, plugin: plugin.clone(), version, share, canary, by: by.clone() };
+        match self.ledger.begin_trial(new, self.clock.now()).await? {
+            Begun::Done(row) => {
+                let (kind, share) = (row.course.as_str(), share.ratio());
+                tracing::info!(%tenant, %plugin, %version, trial = %row.id, %share, by, "a {kind} has begun");
+                ware.set_trial(Some(self.trial_of(&row, loaded)));
+                Ok(row)
+            }
+            Begun::NotFound => Err(Refusal::NoSuchVersion),
+            Begun::NotReady(row) => Err(Refusal::NotReady(row)),
+            Begun::InUse => Err(Refusal::InUse),
+            Begun::NothingInUse => Err(Refusal::NothingInUse),
+            Begun::Running(row) => Err(Refusal::TrialRunning(row.id)),
+        }
+    }
+
+    pub(super) async fn stop(
+        self: &Arc<Self>,
+        tenant: &Name,
+        plugin: &Name,
+        canary: bool,
+        by: &str,
+    ) -> Result<TrialRow, Refusal> {
+        let ware = self.find(tenant, plugin).ok_or(Refusal::NotFound)?;
+        let _turn = self.turn.lock().await;
+        let newest = self.ledger.newest_trial(ware.declared.key, plugin).await?;
+        let is_meant = |row: &TrialRow| row.ended.is_none() && matches!(row.course, Course::Canary { .. }) == canary;
+        let row = newest.filter(is_meant).ok_or(Refusal::NoTrial)?;
+        let by = by.to_owned();
+        let ended = self.end(&ware, row.id, (Ending::Stopped, by, None)).await?.ok_or(Refusal::NoTrial)?;
+        tracing::info!(%tenant, %plugin, trial = %ended.id, version = %ended.version, "a {} was stopped", ended.course.as_str());
+        Ok(ended)
+    }
+
+    /// With the turn: ends it in the ledger, then for attempts.
+    async fn end(
+        self: &Arc<Self>,
+        ware: &Arc<Ware>,
+        trial: TrialId,
+        (how, by, why): (Ending, String, Option<String>),
+    ) -> Result<Option<TrialRow>, LedgerError> {
+        self.note(ware).await?;
+        let end = EndTrial { tenant: ware.declared.key, trial, how, by, why };
+        let ended = self.ledger.end_trial(end, self.clock.now()).await?;
+        if how == Ending::RolledBack {
+            crash::point("T1");
+        }
+        match ware.set_trial(None) {
+            Some(trial) => self.over(ware, Some(trial)),
+            // It could not be loaded; what it did before is settled all the same.
+            None => drop(tokio::spawn(Arc::clone(self).settle(Arc::clone(ware)))),
+        }
+        Ok(ended)
+    }
+
+    /// Sees to what is left of a trial that has ended.
+    pub(super) fn over(self: &Arc<Self>, ware: &Arc<Ware>, trial: Option<Arc<Trial>>) {
+        if let Some(trial) = trial {
+            tokio::spawn(Arc::clone(self).finish(Arc::clone(ware), trial));
+        }
+    }
+
+    async fn finish(self: Arc<Self>, ware: Arc<Ware>, trial: Arc<Trial>) {
+        // What is dead already need not wait for what is under way.
+        self.put_back(&ware, |row| row.id == trial.id, Left::More).await;
+        trial.end().await;
+        if let Some(noted) = trial.take()
+            && let Err(error) = self.ledger.note_trial(ware.declared.key, trial.id, noted).await
+        {
+            tracing::warn!(trial = %trial.id, %error, "the last figures of a trial are not written down");
+        }
+        self.put_back(&ware, |row| row.id == trial.id, Left::Nothing).await;
+        self.own().remove(&trial.id);
+    }
+
+    /// What an earlier process, or an earlier configuration, left to be put back.
+    pub(super) async fn settle(self: Arc<Self>, ware: Arc<Ware>) {
+        let is_left = |row: &TrialRow| row.plugin == ware.declared.name && !self.own().contains(&row.id);
+        self.put_back(&ware, is_left, Left::Nothing).await;
+    }
+
+    /// Keeps at it while the ledger cannot: nothing stays dead by a canary's word.
+    async fn put_back(&self, ware: &Ware, which: impl Fn(&TrialRow) -> bool, left: Left) {
+        // poll: a ledger that cannot write now may soon.
+        while let Err(error) = self.try_put_back(ware, &which, left).await {
+            if matches!(error, LedgerError::Stopped(_)) {
+                return;
+            }
+            tracing::warn!(plugin = %ware.declared.name, %error, "dead letters of a canary are not put back yet");
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    async fn try_put_back(
+        &self,
+        ware: &Ware,
+        which: &impl Fn(&TrialRow) -> bool,
+        left: Left,
+    ) -> Result<(), LedgerError> {
+        let (tenant, plugin) = (&ware.declared.tenant, &ware.declared.name);
+        let all = self.ledger.unsettled_trials().await?;
+        for row in all.iter().filter(|row| row.tenant == ware.declared.key && which(row)) {
+            let put_back = self.ledger.put_back(row, self.held(tenant), self.clock.now()).await?;
+            if put_back > 0 {
+                tracing::info!(%tenant, %plugin, trial = %row.id, put_back, "dead letters of a canary were put back");
+            }
+            if left == Left::Nothing {
+                self.ledger.settle_trial(row.tenant, row.id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Endpoints whose owner wants to look at what may have been received.
+    fn held(&self, tenant: &Name) -> BTreeSet<Name> {
+        let targets = self.targets.endpoints().into_iter().filter_map(|key| self.targets.endpoint(key));
+        let held = targets.filter(|t| t.tenant == *tenant && t.terms.on_ambiguous == OnAmbiguous::Hold);
+        held.map(|target| target.name.clone()).collect()
+    }
+
+    /// Writes down what was counted, and rolls back what has left its bounds.
+    pub(super) async fn tend_trials(self: &Arc<Self>) {
+        for ware in self.wares() {
+            let Some(trial) = ware.trial() else { continue };
+            let tended = match trial.judged() {
+                Some(why) => self.roll_back_canary(&ware, &trial, why).await,
+                None => self.note(&ware).await,
+            };
+            if let Err(error) = tended {
+                tracing::warn!(tenant = %ware.declared.tenant, plugin = %ware.declared.name, trial = %trial.id, %error, "the trial is not written down yet");
+            }
+        }
+    }
+
+    async fn note(&self, ware: &Ware) -> Result<(), LedgerError> {
+        let Some(trial) = ware.trial() else { return Ok(()) };
+        let Some(noted) = trial.take() else { return Ok(()) };
+        let written = self.ledger.note_trial(ware.declared.key, trial.id, noted.clone()).await;
+        if written.is_err() {
+            trial.give_back(noted);
+        }
+        written
+    }
+
+    async fn roll_back_canary(
+        self: &Arc<Self>,
+        ware: &Arc<Ware>,
+        trial: &Arc<Trial>,
+        why: Why,
+    ) -> Result<(), LedgerError> {
+        let _turn = self.turn.lock().await;
+        if !ware.trial().is_some_and(|now| Arc::ptr_eq(&now, trial)) {
+            return Ok(());
+        }
+        let told = (Ending::RolledBack, GATEWAY.to_owned(), Some(why.to_string()));
+        if let Some(row) = self.end(ware, trial.id, told).await? {
+            let (tenant, plugin) = (&ware.declared.tenant, &ware.declared.name);
+            tracing::warn!(
+                event = "plugin_canary_rolled_back", %tenant, %plugin, trial = %row.id, version = %row.version,
+                active = %row.active, %why, "a canary was rolled back"
+            );
+            ware.count_rollbacks(1);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a canary's attempts may still be under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    More,
+    Nothing,
+}
