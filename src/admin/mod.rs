@@ -11,6 +11,7 @@ mod estate;
 mod events;
 mod hint;
 mod input;
+mod past;
 mod place;
 mod plugins;
 mod publish;
@@ -19,6 +20,7 @@ mod rejections;
 mod status;
 
 pub use estate::{Endpoint, Estate, Plugin, Shown, Source, Tenant};
+pub use past::{DryRun, DryRunPage, Rehearsal, Replay, ReplayedPage, Unheard};
 pub use plugins::{Refusal, Shipment, Shipped, Shipyard};
 pub use status::Serving;
 
@@ -33,7 +35,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
-use place::{Place, Scope};
+use place::{Place, PluginVerb, Scope};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -69,6 +71,7 @@ pub struct State {
     pub ledger: Arc<dyn Ledger>,
     pub slots: Arc<Slots>,
     pub shipyard: Arc<dyn Shipyard>,
+    pub rehearsal: Arc<dyn Rehearsal>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
     /// Told by whoever opens and closes the listeners.
@@ -123,6 +126,9 @@ impl Admin {
             return at.read(scope).await;
         }
         let body = input::body(&head.headers, body, &self.settings, &self.budget, connection).await?;
+        if let Scope::PluginVerb(plugin, PluginVerb::DryRun) = scope {
+            return at.dry_run(plugin, &body.bytes, connection).await;
+        }
         at.change(scope, &body.bytes, token).await
     }
 
@@ -175,6 +181,7 @@ impl At<'_> {
             Scope::Rejections => self.rejections().await,
             Scope::Plugins => self.plugins().await,
             Scope::Plugin(name) => self.plugin(name).await,
+            Scope::PluginAttempts(name) => self.plugin_attempts(name).await,
             Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::PluginVerb(..) | Scope::DeliveryVerb(..) => {
                 Err(not_found())
             }
@@ -197,6 +204,7 @@ impl At<'_> {
             | Scope::EndpointSecret(_)
             | Scope::Plugins
             | Scope::Plugin(_)
+            | Scope::PluginAttempts(_)
             | Scope::Event(_)
             | Scope::EventBody(_)
             | Scope::Deliveries

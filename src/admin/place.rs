@@ -14,6 +14,7 @@ pub(super) enum EndpointVerb {
 pub(super) enum PluginVerb {
     Activate,
     Rollback,
+    DryRun,
 }
 
 /// A verb on a delivery.
@@ -47,6 +48,7 @@ pub(super) enum Scope<'a> {
     Plugins,
     Plugin(&'a str),
     PluginVerb(&'a str, PluginVerb),
+    PluginAttempts(&'a str),
     Events,
     Event(&'a str),
     EventBody(&'a str),
@@ -110,6 +112,8 @@ impl<'a> Scope<'a> {
             ["plugins", name] => Scope::Plugin(name),
             ["plugins", name, "activate"] => Scope::PluginVerb(name, PluginVerb::Activate),
             ["plugins", name, "rollback"] => Scope::PluginVerb(name, PluginVerb::Rollback),
+            ["plugins", name, "dry-run"] => Scope::PluginVerb(name, PluginVerb::DryRun),
+            ["plugins", name, "attempts"] => Scope::PluginAttempts(name),
             ["events"] => Scope::Events,
             ["events", id] => Scope::Event(id),
             ["events", id, "body"] => Scope::EventBody(id),
@@ -147,6 +151,7 @@ impl<'a> Scope<'a> {
             | Scope::Endpoint(_)
             | Scope::EndpointSecret(_)
             | Scope::Plugins
+            | Scope::PluginAttempts(_)
             | Scope::Event(_)
             | Scope::EventBody(_)
             | Scope::Deliveries

@@ -193,6 +193,8 @@ impl At<'_> {
                 let Nothing {} = parse_or_default(body)?;
                 shipyard.roll_back(self.name, known, OPERATOR).await
             }
+            // Changes nothing.
+            PluginVerb::DryRun => return Err(not_found()),
         };
         changed.map_err(refused)?;
         self.plugin_as_it_is(name).await
@@ -239,7 +241,7 @@ fn undeclared() -> Problem {
     )
 }
 
-fn refused(refusal: Refusal) -> Problem {
+pub(super) fn refused(refusal: Refusal) -> Problem {
     let conflict = |code, detail: &'static str| Problem::new(StatusCode::CONFLICT, code, detail);
     match refusal {
         Refusal::NotFound => undeclared(),

@@ -88,6 +88,11 @@ impl Ware {
         }
     }
 
+    /// What is in use, loaded.
+    pub(super) fn in_use(&self) -> Option<(PluginVersionId, Arc<Plugin>)> {
+        self.stands().loaded.clone()
+    }
+
     /// What is in use, if its faults have disabled it.
     fn worn_out(&self) -> Option<(PluginVersionId, FaultRow)> {
         let stands = self.stands();
@@ -174,7 +179,7 @@ impl Shipping {
         }
     }
 
-    fn find(&self, tenant: &Name, plugin: &Name) -> Option<Arc<Ware>> {
+    pub(super) fn find(&self, tenant: &Name, plugin: &Name) -> Option<Arc<Ware>> {
         let wares = self.wares.lock().unwrap_or_else(PoisonError::into_inner);
         wares.get(&(tenant.clone(), plugin.clone())).cloned()
     }
@@ -209,7 +214,12 @@ impl Shipping {
         }
     }
 
-    async fn load(&self, tenant: &Name, digest: [u8; 32]) -> Result<Plugin, Rejected> {
+    /// What a tenant's plugins may take.
+    pub(super) fn limits(&self, tenant: &Name) -> Limits {
+        *self.host.limits(tenant)
+    }
+
+    pub(super) async fn load(&self, tenant: &Name, digest: [u8; 32]) -> Result<Plugin, Rejected> {
         let contents = Arc::clone(&self.contents);
         let read = tokio::task::spawn_blocking(move || contents.get(&digest)).await;
         let lost = |finding: String| Rejected { rule: "content", finding, remedy: "upload it again".into() };

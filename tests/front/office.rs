@@ -5,8 +5,8 @@ use crate::ingress::name;
 use crate::peer::{Reply, ask};
 use async_trait::async_trait;
 use hookgate::admin::{
-    Admin, Endpoint, Estate, Plugin, Refusal, Serving, Settings, Shipment, Shipped, Shipyard, Shown, Source, State,
-    Tenant,
+    Admin, DryRun, DryRunPage, Endpoint, Estate, Plugin, Refusal, Rehearsal, Replay, ReplayedPage, Serving, Settings,
+    Shipment, Shipped, Shipyard, Shown, Source, State, Tenant, Unheard,
 };
 use hookgate::clock::{Clock, Timestamp};
 use hookgate::delivery::{
@@ -49,6 +49,8 @@ impl Clock for Still {
 pub struct Yard {
     pub answer: Mutex<Option<Result<Shipped, Refusal>>>,
     pub asked: Mutex<Vec<String>>,
+    pub dry_run: Mutex<Option<Result<DryRunPage, Unheard>>>,
+    pub replayed: Mutex<Option<ReplayedPage>>,
 }
 
 impl Yard {
@@ -80,6 +82,19 @@ impl Shipyard for Yard {
 
     async fn roll_back(&self, tenant: &Name, plugin: &Name, by: &str) -> Result<VersionRow, Refusal> {
         self.note(format!("rollback {tenant}/{plugin} by {by}")).map(|shipped| shipped.row).map_err(|refusal| *refusal)
+    }
+}
+
+#[async_trait]
+impl Rehearsal for Yard {
+    async fn dry_run(&self, run: DryRun) -> Result<DryRunPage, Unheard> {
+        self.asked.lock().unwrap().push(format!("dry-run {run:?}"));
+        self.dry_run.lock().unwrap().clone().unwrap_or(Ok(DryRunPage::default()))
+    }
+
+    async fn replayed(&self, replay: Replay) -> Result<ReplayedPage, Unheard> {
+        self.asked.lock().unwrap().push(format!("replayed {replay:?}"));
+        Ok(self.replayed.lock().unwrap().clone().unwrap_or_default())
     }
 }
 
@@ -256,6 +271,7 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
         ledger: Arc::clone(&ledger) as _,
         slots,
         shipyard: Arc::<Yard>::clone(&yard),
+        rehearsal: Arc::<Yard>::clone(&yard),
         clock: Arc::new(Still),
         metrics: metrics(),
         serving: observed,
