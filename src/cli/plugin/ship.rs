@@ -114,7 +114,7 @@ pub(super) async fn run(verb: Verb, context: &mut Context<'_>) -> Result<Exit, F
 }
 
 /// The plugin's path, with `below` below it.
-async fn at(name: &str, below: &[&str], context: &mut Context<'_>) -> Result<(Client, String), Failure> {
+pub(super) async fn at(name: &str, below: &[&str], context: &mut Context<'_>) -> Result<(Client, String), Failure> {
     let name = match name.split_once('/') {
         Some((tenant, name)) => {
             context.globals.tenant = Some(tenant.to_owned());
