@@ -4,6 +4,7 @@
 
 mod contents;
 mod estate;
+mod past;
 mod shipping;
 mod token;
 mod trials;
@@ -24,6 +25,7 @@ use crate::telemetry::Metrics;
 use crate::{admin, operations};
 use contents::Contents;
 use estate::Rooms;
+use past::Rehearsals;
 use shipping::Shipping;
 use std::io;
 use std::net::SocketAddr;
@@ -143,10 +145,18 @@ impl Gateway {
         let ingress_settings = ingress::Settings::default();
         let ingress = Ingress::new(&ingress_settings, Arc::clone(&shared), Arc::clone(&slots), Arc::clone(&clock));
         let ingress = Arc::new(ingress.with_keys(Arc::new(keys)));
+        let rehearsals = Rehearsals::new(
+            Arc::clone(&shared),
+            Arc::clone(&shipping),
+            Arc::clone(&targets),
+            Arc::clone(&clock),
+            bytes(settings.egress.body_bytes_read_max),
+        );
         let state = admin::State {
             ledger: Arc::clone(&shared),
             slots: Arc::clone(&slots),
             shipyard: Arc::new(Arc::clone(&shipping)),
+            rehearsal: Arc::new(rehearsals),
             clock: Arc::clone(&clock),
             metrics: metrics.clone(),
             serving: is_serving,

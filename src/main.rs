@@ -17,6 +17,7 @@ fn main() -> ExitCode {
     let out_is_terminal = stdout.is_terminal();
     let streams = Streams {
         out_is_terminal,
+        err_is_terminal: std::io::stderr().is_terminal(),
         input_is_terminal: stdin.is_terminal(),
         // `NO_COLOR`, `CLICOLOR` and their like.
         colour: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,

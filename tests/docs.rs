@@ -212,6 +212,7 @@ fn every_code_of_an_error_is_one_that_is_given() {
         "src/admin/endpoints.rs",
         "src/admin/events.rs",
         "src/admin/input.rs",
+        "src/admin/past.rs",
         "src/admin/plugins.rs",
         "src/admin/publish.rs",
         "src/admin/query.rs",

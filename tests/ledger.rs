@@ -19,6 +19,8 @@ mod durability;
 mod model;
 #[path = "ledger/operations.rs"]
 mod operations;
+#[path = "ledger/past.rs"]
+mod past;
 #[path = "ledger/plugins.rs"]
 mod plugins;
 #[path = "ledger/queue.rs"]

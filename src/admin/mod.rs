@@ -11,6 +11,7 @@ mod estate;
 mod events;
 mod hint;
 mod input;
+mod past;
 mod place;
 mod plugins;
 mod publish;
@@ -20,6 +21,7 @@ mod status;
 mod trials;
 
 pub use estate::{Endpoint, Estate, Plugin, Shown, Source, Tenant};
+pub use past::{DryRun, DryRunPage, Rehearsal, Replay, ReplayedPage, Unheard};
 pub use plugins::{Refusal, Shipment, Shipped, Shipyard};
 pub use status::Serving;
 pub use trials::TrialWish;
@@ -35,7 +37,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
-use place::{Place, Scope};
+use place::{Place, PluginVerb, Scope};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -71,6 +73,7 @@ pub struct State {
     pub ledger: Arc<dyn Ledger>,
     pub slots: Arc<Slots>,
     pub shipyard: Arc<dyn Shipyard>,
+    pub rehearsal: Arc<dyn Rehearsal>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
     /// Told by whoever opens and closes the listeners.
@@ -129,6 +132,9 @@ impl Admin {
             query::Query::of(at.query).finish()?;
             return at.stop_trial(plugin, kind, &body.bytes).await;
         }
+        if let Scope::PluginVerb(plugin, PluginVerb::DryRun) = scope {
+            return at.dry_run(plugin, &body.bytes, connection).await;
+        }
         at.change(scope, &body.bytes, token).await
     }
 
@@ -181,6 +187,7 @@ impl At<'_> {
             Scope::Rejections => self.rejections().await,
             Scope::Plugins => self.plugins().await,
             Scope::Plugin(name) => self.plugin(name).await,
+            Scope::PluginAttempts(name) => self.plugin_attempts(name).await,
             Scope::ForgetSecret(_)
             | Scope::EndpointVerb(..)
             | Scope::PluginVerb(..)
@@ -206,6 +213,7 @@ impl At<'_> {
             | Scope::EndpointSecret(_)
             | Scope::Plugins
             | Scope::Plugin(_)
+            | Scope::PluginAttempts(_)
             | Scope::Event(_)
             | Scope::EventBody(_)
             | Scope::Deliveries

@@ -14,6 +14,7 @@ pub(super) enum EndpointVerb {
 pub(super) enum PluginVerb {
     Activate,
     Rollback,
+    DryRun,
 }
 
 /// What a version is tried as.
@@ -55,6 +56,7 @@ pub(super) enum Scope<'a> {
     Plugin(&'a str),
     PluginVerb(&'a str, PluginVerb),
     Trial(&'a str, TrialKind),
+    PluginAttempts(&'a str),
     Events,
     Event(&'a str),
     EventBody(&'a str),
@@ -120,6 +122,8 @@ impl<'a> Scope<'a> {
             ["plugins", name, "rollback"] => Scope::PluginVerb(name, PluginVerb::Rollback),
             ["plugins", name, "shadow"] => Scope::Trial(name, TrialKind::Shadow),
             ["plugins", name, "canary"] => Scope::Trial(name, TrialKind::Canary),
+            ["plugins", name, "dry-run"] => Scope::PluginVerb(name, PluginVerb::DryRun),
+            ["plugins", name, "attempts"] => Scope::PluginAttempts(name),
             ["events"] => Scope::Events,
             ["events", id] => Scope::Event(id),
             ["events", id, "body"] => Scope::EventBody(id),
@@ -158,6 +162,7 @@ impl<'a> Scope<'a> {
             | Scope::Endpoint(_)
             | Scope::EndpointSecret(_)
             | Scope::Plugins
+            | Scope::PluginAttempts(_)
             | Scope::Event(_)
             | Scope::EventBody(_)
             | Scope::Deliveries

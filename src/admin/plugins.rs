@@ -208,6 +208,8 @@ impl At<'_> {
                 let Nothing {} = parse_or_default(body)?;
                 shipyard.roll_back(self.name, known, OPERATOR).await
             }
+            // Changes nothing.
+            PluginVerb::DryRun => return Err(not_found()),
         };
         changed.map_err(refused)?;
         self.plugin_as_it_is(name).await

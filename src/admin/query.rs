@@ -1,14 +1,22 @@
 //! Query parameters: each is known, given once, and within its bounds.
 
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryState, EventId, Name};
+use crate::delivery::{DeliveryId, DeliveryState, EventId, Name};
 use crate::http::Problem;
-use crate::ledger::{Cursor, DeliveryFilter, EventFilter, PageRequest, RejectionFilter};
+use crate::ledger::{Cursor, DeliveryFilter, EventFilter, PageRequest, PastFilter, RejectionFilter};
 use http::StatusCode;
 use std::str::FromStr;
 
 const LIMIT_DEFAULT: u32 = 50;
 const LIMIT_MAX: u32 = 200;
+
+/// Which recorded attempts of a plugin's endpoints.
+pub(super) struct PastQuery {
+    /// Of this endpoint alone.
+    pub(super) endpoint: Option<Name>,
+    /// The endpoints are still to be filled in.
+    pub(super) filter: PastFilter,
+}
 
 /// The parameters that nobody has asked for yet.
 pub(super) struct Query {
@@ -93,9 +101,28 @@ impl Query {
         })
     }
 
+    pub(super) fn past(&mut self) -> Result<PastQuery, Problem> {
+        let verdict = |value: &str| ["delivered", "retryable", "terminal"].contains(&value).then(|| value.to_owned());
+        let filter = PastFilter {
+            endpoints: Vec::new(),
+            since: self.time("since")?,
+            delivery: self.read("delivery", "a delivery's id: `dlv_…`", |value| DeliveryId::from_str(value).ok())?,
+            state: self.state()?,
+            verdict: self.read("verdict", "one of delivered, retryable, terminal", verdict)?,
+            reason: self.text("reason"),
+            status: self.status()?,
+            by_plugin: false,
+        };
+        Ok(PastQuery { endpoint: self.name("endpoint")?, filter })
+    }
+
+    fn status(&mut self) -> Result<Option<u16>, Problem> {
+        let status = |value: &str| value.parse().ok().filter(|status| (100..=999).contains(status));
+        self.read("status", "a status code, such as 503", status)
+    }
+
     /// All filters but `state`.
     pub(super) fn deliveries(&mut self) -> Result<DeliveryFilter, Problem> {
-        let status = |value: &str| value.parse().ok().filter(|status| (100..=999).contains(status));
         Ok(DeliveryFilter {
             state: None,
             endpoint: self.name("endpoint")?,
@@ -104,7 +131,7 @@ impl Query {
             key: self.text("key"),
             event: self.read("event", "an event's id: `evt_…`", |value| EventId::from_str(value).ok())?,
             reason: self.text("reason"),
-            status: self.read("status", "a status code, such as 503", status)?,
+            status: self.status()?,
             since: self.time("since")?,
             until: self.time("until")?,
             q: self.text("q"),

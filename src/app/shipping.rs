@@ -114,6 +114,11 @@ impl Ware {
         std::mem::replace(&mut stands.trial, trial)
     }
 
+    /// What is in use, loaded.
+    pub(super) fn in_use(&self) -> Option<(PluginVersionId, Arc<Plugin>)> {
+        self.stands().loaded.clone()
+    }
+
     /// What is in use, if its faults have disabled it.
     fn worn_out(&self) -> Option<(PluginVersionId, FaultRow)> {
         let stands = self.stands();
@@ -252,6 +257,11 @@ impl Shipping {
                 Next::Nothing { exports: exports(Some(row)), why }
             }
         }
+    }
+
+    /// What a tenant's plugins may take.
+    pub(super) fn limits(&self, tenant: &Name) -> Limits {
+        *self.host.limits(tenant)
     }
 
     pub(super) async fn load(&self, tenant: &Name, digest: [u8; 32]) -> Result<Plugin, Rejected> {

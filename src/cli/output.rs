@@ -12,6 +12,7 @@ pub struct Streams<'a> {
     pub err: &'a mut dyn Write,
     pub input: &'a mut dyn BufRead,
     pub out_is_terminal: bool,
+    pub err_is_terminal: bool,
     pub input_is_terminal: bool,
     /// Whether what is written may be coloured.
     pub colour: bool,

@@ -31,7 +31,7 @@ const EXITS: [(Exit, &str); 9] = [
 ];
 
 /// What is worth more words than the help has room for, by command.
-const NOTES: [(&str, &str); 13] = [
+const NOTES: [(&str, &str); 15] = [
     (
         "hookgate demo",
         "With `--json` the tour is one document: `stages`, each with its `title`, the `way` of the event and the `facts` \
@@ -64,6 +64,16 @@ const NOTES: [(&str, &str); 13] = [
         "hookgate plugin bench",
         "A time is that of a call as a gateway counts it: a fresh instance, the arguments in, the answer out and \
          checked. Exit code 8 when a call was a fault.",
+    ),
+    (
+        "hookgate plugin dry-run",
+        "[What is tried on what](plugins.md#trying-a-version-on-the-past). On a terminal the progress is shown, and \
+         Ctrl-C ends the run with what was counted so far: exit code 7.",
+    ),
+    (
+        "hookgate plugin pull-fixtures",
+        "[What is in them](plugins.md#fixtures-of-what-was-recorded). A file has the name of its case and a part of its \
+         digest, so that the same case is the same file; what is there is kept without `--force`.",
     ),
     (
         "hookgate plugin shadow",
@@ -112,7 +122,7 @@ const NOTES: [(&str, &str); 13] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 67] = [
+const EXAMPLES: [(&str, &str); 71] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -184,6 +194,19 @@ const EXAMPLES: [(&str, &str); 67] = [
     ),
     ("hookgate plugin canary", "hookgate plugin canary acme/billing-rules --stop"),
     ("hookgate plugin rollback", "hookgate plugin rollback billing-rules"),
+    (
+        "hookgate plugin dry-run",
+        "hookgate plugin dry-run billing-rules plg_01a22c30c0f870008114eb4fe6826dad --since 24h",
+    ),
+    (
+        "hookgate plugin dry-run",
+        "hookgate plugin dry-run acme/billing-rules plg_01a22c30c0f870008114eb4fe6826dad --limit 10000 --rows 100 --json",
+    ),
+    ("hookgate plugin pull-fixtures", "hookgate plugin pull-fixtures billing-rules --since 24h --verdict terminal"),
+    (
+        "hookgate plugin pull-fixtures",
+        "hookgate plugin pull-fixtures billing-rules --redact --redact-field name --redact-field iban",
+    ),
     (
         "hookgate send",
         "hookgate send http://127.0.0.1:8080/in/acme/github --source acme/github --type push --body push.json",

@@ -92,6 +92,17 @@ impl TransportKind {
             TransportKind::Other => "other",
         }
     }
+
+    /// A failure as an attempt keeps it: what happened, and its kind.
+    pub fn told(self, detail: &str) -> String {
+        format!("{detail} ({})", self.as_str())
+    }
+
+    /// What [`TransportKind::told`] was made of; `None`: it was not.
+    pub fn read(told: &str) -> Option<(Self, &str)> {
+        let (detail, kind) = told.strip_suffix(')')?.rsplit_once(" (")?;
+        Some((Self::ALL.into_iter().find(|known| known.as_str() == kind)?, detail))
+    }
 }
 
 /// How far a request had come when it failed.
@@ -245,6 +256,22 @@ pub struct Fault {
     pub detail: String,
 }
 
+impl Fault {
+    const TOLD: &'static str = "plugin fault ";
+
+    /// As an attempt keeps it beside the verdict that stood in.
+    pub fn told(&self) -> String {
+        format!("{}{}: {}", Self::TOLD, self.kind.as_str(), self.detail)
+    }
+
+    /// What [`Fault::told`] was made of; `None`: it was not.
+    pub fn read(told: &str) -> Option<Self> {
+        let (kind, detail) = told.strip_prefix(Self::TOLD)?.split_once(": ")?;
+        let kind = FaultKind::ALL.into_iter().find(|known| known.as_str() == kind)?;
+        Some(Fault { kind, detail: detail.to_owned() })
+    }
+}
+
 /// Why `transform` wants an event left out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SkipReason(pub Reason);
@@ -364,6 +391,28 @@ mod tests {
         let at = RetryAfter::At(Timestamp::from_millis(1_000));
         assert_eq!(at.wait(Timestamp::from_millis(5_000)), Duration::ZERO);
         assert_eq!(at.wait(Timestamp::from_millis(400)), Duration::from_millis(600));
+    }
+
+    #[test]
+    fn a_failure_is_read_as_it_was_told() {
+        for kind in TransportKind::ALL {
+            for detail in ["", "connect: refused", "a (b) (dns)"] {
+                assert_eq!(TransportKind::read(&kind.told(detail)), Some((kind, detail)));
+            }
+        }
+        for other in ["", "refused", "no (TLS)", "(dns)", "no answer (dns"] {
+            assert_eq!(TransportKind::read(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_fault_is_read_as_it_was_told() {
+        for kind in FaultKind::ALL {
+            let fault = Fault { kind, detail: "config: no `to`; plugin fault trap: x".to_owned() };
+            assert_eq!(Fault::read(&fault.told()), Some(fault));
+        }
+        assert_eq!(Fault::read("plugin fault odd: x"), None);
+        assert_eq!(Fault::read("no answer"), None);
     }
 
     #[test]

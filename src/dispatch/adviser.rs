@@ -44,7 +44,8 @@ impl Asked {
             event_id: event.id.to_string(),
             endpoint_id: target.name.to_string(),
             idempotency_key: Arc::clone(&claimed.idempotency_key),
-            now: crew.clock.now(),
+            // What is written of the attempt, so that the same call can be made again.
+            now: claimed.lease.started_at,
             attributes,
         }
     }

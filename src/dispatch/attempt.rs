@@ -231,7 +231,10 @@ async fn failed(target: &Target, failure: Failure, adviser: Option<Adviser<'_>>)
         status: None,
         request: None,
         response: None,
-        detail: Some(judgement.detail.map_or(detail.clone(), |fault| format!("{detail}; {fault}"))),
+        detail: Some(match judgement.detail {
+            Some(fault) => format!("{}; {fault}", kind.told(&detail)),
+            None => kind.told(&detail),
+        }),
         plugin: judgement.used,
     }
 }
@@ -259,7 +262,7 @@ async fn judge(target: &Target, observed: Observed, view: OutcomeView<'_>, advis
         Err(fault) => Judgement {
             verdict: after_fault(target.terms.on_plugin_fault, observed),
             decided_by: DecidedBy::Host,
-            detail: Some(format!("plugin fault {}: {}", fault.kind.as_str(), fault.detail)),
+            detail: Some(fault.told()),
             used: adviser.used,
         },
     }

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,6 +75,30 @@ impl Default for Limits {
 pub struct Connection {
     pub peer: SocketAddr,
     pub(super) watch: Arc<Watch>,
+    /// Open for as long as its requests are handled.
+    socket: RawFd,
+}
+
+/// Between two looks whether a peer is still there.
+const GONE_SEEN_WITHIN: Duration = Duration::from_millis(50);
+
+impl Connection {
+    /// Resolves when the peer has closed the connection, or its half of it: for work that nobody else wants.
+    pub async fn gone(&self) {
+        while !self.is_gone() {
+            tokio::time::sleep(GONE_SEEN_WITHIN).await;
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        let mut byte = 0u8;
+        // SAFETY: peeks at most one byte into a buffer of one byte, at a socket that is open while this request lives.
+        #[allow(unsafe_code)]
+        let peeked = unsafe { libc::recv(self.socket, (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
+        let waits =
+            || matches!(io::Error::last_os_error().kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+        peeked == 0 || (peeked < 0 && !waits())
+    }
 }
 
 /// Where connections come from.
@@ -208,8 +233,9 @@ async fn connection<H: Handler>(
     }
     let watch = Arc::new(Watch::default());
     let headers_max = limits.headers_max;
+    let socket = stream.as_raw_fd();
     let io = TokioIo::new(Gate::new(stream, limits, Arc::clone(&watch)));
-    let connection = Arc::new(Connection { peer, watch });
+    let connection = Arc::new(Connection { peer, watch, socket });
     let service = service_fn(move |request| {
         let handler = Arc::clone(&handler);
         let connection = Arc::clone(&connection);
@@ -341,6 +367,31 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"), "{answer}");
         stop.cancel();
         serving.await.unwrap();
+    }
+
+    /// Tells when its client has gone.
+    struct Patient(tokio::sync::Notify);
+
+    impl Handler for Patient {
+        async fn handle(&self, _: Request<Incoming>, connection: &Connection) -> Answer {
+            connection.gone().await;
+            self.0.notify_one();
+            Answer::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_goes_away_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let handler = Arc::new(Patient(tokio::sync::Notify::new()));
+        tokio::spawn(serve(listener, Arc::clone(&handler), Limits::default(), CancellationToken::new()));
+        let mut peer = TcpStream::connect(address).await.unwrap();
+        peer.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let told = tokio::time::timeout(GONE_SEEN_WITHIN * 4, handler.0.notified()).await;
+        assert!(told.is_err(), "it waits for its answer");
+        drop(peer);
+        tokio::time::timeout(Duration::from_secs(20), handler.0.notified()).await.unwrap();
     }
 
     struct Large;

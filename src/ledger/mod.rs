@@ -10,6 +10,7 @@
 mod adoptions;
 mod error;
 mod operations;
+mod past;
 mod plugins;
 mod queue;
 mod records;
@@ -24,6 +25,7 @@ pub use error::LedgerError;
 pub use operations::{
     Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
 };
+pub use past::{Past, PastAttempt, PastDetail, PastEvent, PastFilter, PastPage, PastPlace, PastRoom};
 pub use plugins::{
     ACTIVATIONS_MAX, Activate, Activated, ActivationRow, Change, Disable, FaultRow, Findings, History, Judgement,
     PLUGIN_PAUSES, Plugins, REJECTED_MAX, Rejection, Upload, UploadRow, Uploaded, VERSIONS_MAX, VersionRow,
@@ -50,9 +52,9 @@ pub use trials::{
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Trials {}
+pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials {}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Trials> Ledger for T {}
+impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials> Ledger for T {}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

@@ -7,6 +7,7 @@ mod absent;
 mod artefact;
 mod bindings;
 mod call;
+pub mod compare;
 pub mod compile;
 pub mod component;
 mod convert;

@@ -191,7 +191,7 @@ impl Turn<'_> {
 
 impl Plugin {
     /// One call, of which nothing is counted. The error: it did not come to run.
-    pub(super) async fn try_transform(
+    pub async fn try_transform(
         &self,
         event: EventView<'_>,
         to: EndpointView<'_>,
@@ -221,7 +221,7 @@ impl Plugin {
     }
 
     /// As [`Plugin::try_transform`].
-    pub(super) async fn try_classify(
+    pub async fn try_classify(
         &self,
         to: EndpointView<'_>,
         attempt: AttemptView<'_>,

@@ -5,8 +5,8 @@ use crate::ingress::name;
 use crate::peer::{Reply, ask};
 use async_trait::async_trait;
 use hookgate::admin::{
-    Admin, Endpoint, Estate, Plugin, Refusal, Serving, Settings, Shipment, Shipped, Shipyard, Shown, Source, State,
-    Tenant, TrialWish,
+    Admin, DryRun, DryRunPage, Endpoint, Estate, Plugin, Refusal, Rehearsal, Replay, ReplayedPage, Serving, Settings,
+    Shipment, Shipped, Shipyard, Shown, Source, State, Tenant, TrialWish, Unheard,
 };
 use hookgate::clock::{Clock, Timestamp};
 use hookgate::delivery::{
@@ -50,6 +50,8 @@ impl Clock for Still {
 pub struct Yard {
     pub answer: Mutex<Option<Result<Shipped, Refusal>>>,
     pub asked: Mutex<Vec<String>>,
+    pub dry_run: Mutex<Option<Result<DryRunPage, Unheard>>>,
+    pub replayed: Mutex<Option<ReplayedPage>>,
 }
 
 impl Yard {
@@ -131,6 +133,19 @@ pub fn trial(tenant: TenantKey, canary: bool) -> TrialRow {
             put_back: 30,
             unsettled: false,
         }),
+    }
+}
+
+#[async_trait]
+impl Rehearsal for Yard {
+    async fn dry_run(&self, run: DryRun) -> Result<DryRunPage, Unheard> {
+        self.asked.lock().unwrap().push(format!("dry-run {run:?}"));
+        self.dry_run.lock().unwrap().clone().unwrap_or(Ok(DryRunPage::default()))
+    }
+
+    async fn replayed(&self, replay: Replay) -> Result<ReplayedPage, Unheard> {
+        self.asked.lock().unwrap().push(format!("replayed {replay:?}"));
+        Ok(self.replayed.lock().unwrap().clone().unwrap_or_default())
     }
 }
 
@@ -307,6 +322,7 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
         ledger: Arc::clone(&ledger) as _,
         slots,
         shipyard: Arc::<Yard>::clone(&yard),
+        rehearsal: Arc::<Yard>::clone(&yard),
         clock: Arc::new(Still),
         metrics: metrics(),
         serving: observed,

@@ -2,12 +2,13 @@
 
 use crate::ingress::name;
 use crate::office::{NOW, Office, assert_golden, office, trial, version};
-use hookgate::admin::{Refusal, Shipped};
+use hookgate::admin::{DryRunPage, Refusal, ReplayedPage, Shipped, Unheard};
 use hookgate::delivery::{DeliveryId, Said, TrialId};
 use hookgate::ledger::{
-    ActivationRow, Change, Difference, FaultRow, Findings, History, LedgerError, Rejection, TenantKey, Told, UploadRow,
-    VersionRow, VersionState,
+    ActivationRow, Change, Difference, FaultRow, Findings, History, LedgerError, PastPlace, Rejection, TenantKey, Told,
+    UploadRow, VersionRow, VersionState,
 };
+use serde_json::{Value, json};
 
 const PLUGINS: &str = "/v1/tenants/acme/plugins";
 const WASM: &str = "content-type: application/wasm\r\n";
@@ -245,4 +246,124 @@ async fn what_is_no_upload_reaches_nobody() {
         assert_eq!((reply.status, reply.code().as_str()), (status, code), "{method} {path}");
     }
     assert_eq!(asked(&office), [""; 0]);
+}
+
+fn row_of_a_dry_run() -> Value {
+    json!({
+        "delivery": "dlv_019b76daa87b70018000000000000000", "attempt": "att_019b76daa87b70018000000000000001",
+        "number": 1, "event": "evt_019b76daa87b70008000000000000000", "event_type": "hold.reminder", "endpoint": "sms",
+        "started_at": "2026-01-01T00:00:00.123Z", "outcome": "answered", "status": 200,
+        "plugin_version": version(1),
+        "verdict": {
+            "changed": ["verdict", "reason"],
+            "recorded": { "verdict": "retryable", "reason": "provider_error" },
+            "candidate": {
+                "verdict": "terminal", "reason": "suspended", "after_ms": null, "scope": null, "reference": null,
+            },
+        },
+        "request": {
+            "changed": ["body"], "before_is": "recorded",
+            "body": {
+                "kind": "json", "before": { "bytes": 7, "sha256": "5f" }, "after": { "bytes": 7, "sha256": "60" },
+                "diff": "@@ -1,3 +1,3 @@\n {\n-  \"a\": 1\n+  \"a\": 2\n }\n", "diff_truncated": false,
+            },
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_dry_run_is_asked_for_and_told() {
+    let office = office_with_history().await;
+    let side = |changes: Value| json!({ "same": 700, "changed": 290, "faults": 0, "changes": changes, "left_out": { "erased": 10 } });
+    let place = PastPlace { delivery: DeliveryId::from_bytes([7; 16]), number: 2 };
+    *office.yard.dry_run.lock().unwrap() = Some(Ok(DryRunPage {
+        active: Some(version(1)),
+        scanned: 1_000,
+        verdicts: side(json!([{ "from": "retryable", "to": "terminal", "count": 290 }])),
+        requests: side(json!([{ "from": "send", "to": "send", "count": 290 }])),
+        items: vec![row_of_a_dry_run()],
+        next: Some(place),
+    }));
+    let body = json!({ "version": version(2), "since": "2025-12-31T00:00:00Z", "limit": 1_000 });
+    let told = office.post(&format!("{PLUGINS}/rules/dry-run"), &body.to_string()).await;
+    assert_golden("plugin-dry-run", &told);
+    let first = asked(&office).remove(0);
+    for part in ["EndpointKey(1)]", "since: Some(2025-12-31T00:00:00.000Z)", "from: None", "limit: 1000"] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    let next = json!({ "version": version(2), "since": "2025-12-31T00:00:00Z", "cursor": told.json()["next"] });
+    let page = office.post(&format!("{PLUGINS}/rules/dry-run"), &next.to_string()).await;
+    assert_eq!(page.json()["scanned"], 2_000);
+    assert!(asked(&office).remove(0).contains(&format!("from: Some({place:?})")));
+    // A cursor is of one version, plugin and window.
+    for (field, other) in [("version", json!(version(1))), ("since", json!("2025-12-30T00:00:00Z"))] {
+        let mut other_run = next.clone();
+        other_run[field] = other;
+        let refused = office.post(&format!("{PLUGINS}/rules/dry-run"), &other_run.to_string()).await;
+        assert_eq!(refused.json()["code"], "bad_cursor", "{field}");
+    }
+    for (why, status, code) in [
+        (Unheard::Running, 429, "dry_run_running"),
+        (Unheard::NoTurn, 503, "no_turn"),
+        (Refusal::NoSuchVersion.into(), 404, "not_found"),
+        (Refusal::NotReady(row(1, VersionState::Compiling)).into(), 409, "not_ready"),
+        (Refusal::Rejected(row(3, rejected())).into(), 422, "plugin_rejected"),
+        (LedgerError::Unavailable("full".into()).into(), 503, "unavailable"),
+    ] {
+        *office.yard.dry_run.lock().unwrap() = Some(Err(why));
+        let refused = office.post(&format!("{PLUGINS}/rules/dry-run"), &body.to_string()).await;
+        assert_eq!((refused.status, refused.json()["code"].as_str().unwrap()), (status, code));
+        assert_eq!(
+            refused.header("retry-after").is_some(),
+            matches!(status, 429 | 503) || code == "not_ready",
+            "{code}"
+        );
+    }
+    assert_eq!(office.get(&format!("{PLUGINS}/rules/dry-run")).await.status, 405);
+}
+
+#[tokio::test]
+async fn recorded_attempts_are_told_as_fixtures() {
+    let office = office_with_history().await;
+    let place = PastPlace { delivery: DeliveryId::from_bytes([7; 16]), number: 2 };
+    let mut item = row_of_a_dry_run();
+    for field in ["verdict", "request"] {
+        item.as_object_mut().unwrap().remove(field);
+    }
+    item["verdict"] = json!("terminal");
+    item["reason"] = json!("suspended");
+    item["calls"] = json!([{
+        "description": "Recorded: attempt 1 of dlv_019b76daa87b70018000000000000000.",
+        "config": { "from": "Acme" },
+        "endpoint": { "id": "sms", "url": "https://api.sms.example/" },
+        "attempt": {
+            "event_id": "evt_019b76daa87b70008000000000000000", "event_type": "hold.reminder", "number": 1,
+            "max_attempts": 9, "idempotency_key": "hold-7", "now": "2026-01-01T00:00:00.123Z", "attributes": {},
+        },
+        "outcome": { "response": {
+            "status": 200, "headers": { "content-type": "application/json" }, "body_truncated": false,
+            "elapsed_ms": 12, "body": "{\"error\":\"suspended\"}",
+        } },
+        "expect": { "terminal": { "reason": "suspended" } },
+    }]);
+    item["left_out"] = json!([{ "call": "transform", "why": "erased" }]);
+    *office.yard.replayed.lock().unwrap() = Some(ReplayedPage { items: vec![item], next: Some(place) });
+    let path = format!("{PLUGINS}/rules/attempts");
+    let told = office.get(&path).await;
+    assert_golden("plugin-attempts", &told);
+    asked(&office);
+    let next = told.json()["next"].as_str().unwrap().to_owned();
+    assert_eq!(office.get(&format!("{path}?cursor={next}")).await.status, 200);
+    assert!(asked(&office).remove(0).contains(&format!("from: Some({place:?})")));
+    assert_eq!(office.get(&format!("{path}?cursor={next}&status=503")).await.json()["code"], "bad_cursor");
+    let query =
+        "endpoint=billing&since=2025-12-31T00:00:00Z&state=dead&verdict=terminal&reason=suspended&status=200&limit=7";
+    assert_eq!(office.get(&format!("{path}?{query}")).await.status, 200);
+    let narrowed = asked(&office).remove(0);
+    for part in ["[EndpointKey(1)]", "Some(Dead)", "Some(\"terminal\")", "Some(\"suspended\")", "Some(200)", "limit: 7"]
+    {
+        assert!(narrowed.contains(part), "{part}: {narrowed}");
+    }
+    assert_eq!(office.get(&format!("{path}?endpoint=only-github")).await.status, 422, "it uses another plugin");
+    assert_eq!(office.get("/v1/tenants/globex/plugins/rules/attempts").await.status, 404);
 }

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 const RULES: &str = "[tenants.acme.plugins.rules]\n";
 
-fn config(receiver: &Receiver, more: &str) -> String {
+pub(super) fn config(receiver: &Receiver, more: &str) -> String {
     format!("{RULES}{}", endpoint("billing", &receiver.url("/"), &format!("plugin = \"rules\"\n{more}")))
 }
 
-fn sends(body: &str) -> Vec<u8> {
+pub(super) fn sends(body: &str) -> Vec<u8> {
     transform_sends(&Request { body, ..Request::default() })
 }
 
@@ -37,19 +37,19 @@ async fn upload(gateway: &Gateway, query: &str, wasm: Vec<u8>) -> Answer {
 }
 
 /// Uploads it and gives the version's id.
-async fn shipped(gateway: &Gateway, query: &str, wasm: Vec<u8>) -> String {
+pub(super) async fn shipped(gateway: &Gateway, query: &str, wasm: Vec<u8>) -> String {
     let answer = upload(gateway, query, wasm).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
     assert_eq!(answer.json()["state"], "ready");
     answer.json()["id"].as_str().unwrap().to_owned()
 }
 
-async fn publish(gateway: &Gateway) {
+pub(super) async fn publish(gateway: &Gateway) {
     let answer = gateway.post("events", &json!({"type": "invoice.paid", "payload": {"n": 1}})).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
 }
 
-async fn activate(gateway: &Gateway, version: &str) -> Value {
+pub(super) async fn activate(gateway: &Gateway, version: &str) -> Value {
     let answer = gateway.post("plugins/rules/activate", &json!({ "version": version })).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.json()

@@ -396,6 +396,26 @@ impl Trials for FakeLedger {
     }
 }
 
+/// Nothing was ever tried.
+#[async_trait]
+impl Past for FakeLedger {
+    async fn past_attempts(
+        &self,
+        _: TenantKey,
+        _: &PastFilter,
+        _: Option<PastPlace>,
+        _: PastRoom,
+    ) -> Result<PastPage, LedgerError> {
+        self.check()?;
+        Ok(PastPage::default())
+    }
+
+    async fn count_past(&self, _: TenantKey, _: &PastFilter, _: u32) -> Result<u32, LedgerError> {
+        self.check()?;
+        Ok(0)
+    }
+}
+
 #[async_trait]
 impl Operations for FakeLedger {
     async fn redrive(&self, redrive: Redrive, _: Timestamp) -> Result<Redriven, LedgerError> {

@@ -1,11 +1,13 @@
 //! `hookgate plugin …`. A plugin is built, checked, tested and measured by the engine and the limits that a gateway has,
-//! without one; only `ship` talks to a gateway.
+//! without one; `ship`, `dry_run` and `pull` talk to a gateway.
 
 mod bench;
 mod build;
 mod check;
+mod dry_run;
 mod new;
 mod project;
+mod pull;
 mod run;
 mod ship;
 mod test;
@@ -44,6 +46,10 @@ pub(super) enum Plugin {
     FixtureSchema,
     #[command(flatten)]
     Ship(ship::Verb),
+    /// Try a version on what was recorded: what would change. It sends nothing and changes nothing
+    DryRun(dry_run::DryRun),
+    /// Turn recorded attempts into fixtures: a file for each distinct case, with what came of it as what is expected
+    PullFixtures(pull::PullFixtures),
 }
 
 pub(super) async fn run(verb: Plugin, context: &mut Context<'_>) -> Result<Exit, Failure> {
@@ -59,6 +65,8 @@ pub(super) async fn run(verb: Plugin, context: &mut Context<'_>) -> Result<Exit,
             Ok(Exit::Done)
         }
         Plugin::Ship(verb) => ship::run(verb, context).await,
+        Plugin::DryRun(args) => dry_run::run(args, context).await,
+        Plugin::PullFixtures(args) => pull::run(&args, context).await,
     }
 }
 

@@ -1,6 +1,6 @@
 //! `hookgate plugin …` before a server that knows one plugin.
 
-use super::{Exit, Server, T};
+use super::{Around, Exit, Server, T};
 use serde_json::{Value, json};
 
 fn plugin() -> Value {
@@ -85,4 +85,100 @@ fn a_component_is_uploaded_as_it_is() {
         let seen = server.last();
         assert_eq!((seen.line, seen.body), (format!("POST {T}/plugins/rules/{line}"), body));
     }
+}
+
+fn dry_run(line: &str) -> (u16, String) {
+    let side = |changed: u64| {
+        json!({"same": 1, "changed": changed, "faults": 0, "left_out": {"erased\u{1b}": 1},
+               "changes": [{"from": "retryable", "to": "terminal", "count": changed}]})
+    };
+    let item = json!({"delivery": "dlv_1", "number": 2, "endpoint": "billing", "status": 200,
+        "verdict": {"changed": ["verdict", "reason", "after_ms"],
+            "recorded": {"verdict": "retryable", "reason": "busy\u{1b}[2J", "after_ms": 20},
+            "candidate": {"verdict": "terminal", "reason": "down", "after_ms": null}},
+        "request": {"changed": ["path", "headers", "body"], "before_is": "computed",
+            "path": {"before": null, "after": "/v2"},
+            "headers": [{"name": "x-a", "before": "1", "after": null}],
+            "body": {"kind": "json", "diff": "@@ -1 +1 @@\n-  \"a\u{1b}\": 1\n+  \"a\": 2\n", "diff_truncated": true,
+                "before": {"bytes": 1, "sha256": "a"}, "after": {"bytes": 1, "sha256": "b"}}}});
+    let mut page = json!({"version": "plg_2", "active": "plg_1", "since": null, "scanned": 3, "total": 6,
+        "total_is_exact": true, "verdicts": side(2), "requests": side(1), "items": [item], "next": "on"});
+    match line {
+        line if line.ends_with("/plugins/rules/dry-run") => {}
+        line if line.ends_with("/plugins/empty/dry-run") => {
+            page = json!({"scanned": 0, "total": 0, "items": [], "next": null, "hint": "no endpoint uses it\u{1b}"});
+        }
+        _ => return (429, json!({"detail": "one at a time", "code": "dry_run_running"}).to_string()),
+    }
+    (200, page.to_string())
+}
+
+#[test]
+fn a_dry_run_adds_its_pages_up() {
+    // The same page comes for ever: it ends at what was asked for.
+    let server = Server::start(dry_run);
+    let ran =
+        server.run(&["plugin", "dry-run", "acme/rules", "plg_2", "--limit", "3", "--since", "2026-01-31T08:00:00Z"]);
+    assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+    let seen = server.last();
+    assert_eq!(seen.line, format!("POST {T}/plugins/rules/dry-run"));
+    assert_eq!(seen.body, json!({"version": "plg_2", "limit": 3, "since": "2026-01-31T08:00:00Z"}));
+    for told in [
+        "verdict  retryable                terminal  2\n",
+        "request  retryable                terminal  1\n",
+        "not tried: erased\\u{1b}",
+        "retryable busy\\u{1b}[2J after_ms=20",
+        "terminal down",
+        "path, headers, body",
+        "dlv_1 #2, before as the version in use makes it\n  - path: (none)\n  + path: /v2\n  - x-a: 1\n  + x-a: (none)",
+        "  -  \"a\\u{1b}\": 1\n  +  \"a\": 2\n  … cut here",
+    ] {
+        assert!(ran.out.contains(told), "{told}: {}", ran.out);
+    }
+    assert!(!ran.out.contains('\u{1b}'));
+    assert!(ran.err.contains("tried 3 of 6 recorded") && ran.err.contains("--limit tries more"), "{}", ran.err);
+    let json: Value =
+        serde_json::from_str(&server.run(&["plugin", "dry-run", "rules", "plg_2", "--json", "--limit", "3"]).out)
+            .unwrap();
+    assert_eq!((&json["verdicts"]["changes"][0]["count"], &json["interrupted"]), (&2.into(), &false.into()));
+    let ran = server.run(&["plugin", "dry-run", "rules", "plg_2", "--rows", "0", "--limit", "3", "--quiet"]);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""));
+    // A server that promises more and does nothing is not asked for ever.
+    assert_eq!(server.run(&["plugin", "dry-run", "rules", "plg_2"]).exit, Exit::Done);
+    let around = Around { terminal: true, ..Around::default() };
+    let seen = server.run_in(around, &["plugin", "dry-run", "rules", "plg_2", "--limit", "3"]);
+    let bar = format!("\r{} 3/3 tried, 3 changes\u{1b}[K\r\u{1b}[Ktried 3 of 6", "█".repeat(30));
+    assert!(seen.err.starts_with(&bar), "{:?}", seen.err);
+    let empty = server.run(&["plugin", "dry-run", "empty", "plg_2"]);
+    assert_eq!((empty.exit, empty.out.as_str()), (Exit::Done, ""));
+    assert!(empty.err.contains("nothing to try it on: no endpoint uses it\\u{1b}"), "{}", empty.err);
+    let busy = server.run(&["plugin", "dry-run", "busy", "plg_2"]);
+    assert_eq!(busy.exit, Exit::Failed);
+    assert!(busy.err.contains("one at a time (dry_run_running)"), "{}", busy.err);
+    assert_eq!(server.run(&["plugin", "dry-run", "rules", "plg_2", "--limit", "0"]).exit, Exit::Usage);
+}
+
+#[test]
+fn fixtures_are_not_taken_on_trust() {
+    let server = Server::start(|line| {
+        let call = if line.contains("/odd/") {
+            json!({"outcome": {"odd\u{1b}": 1}})
+        } else {
+            json!({"event": {"body_base64": "/w=="}})
+        };
+        (200, json!({"items": [{"calls": [call], "left_out": [{"call": "classify", "why": "erased\u{1b}"}]}], "next": null}).to_string())
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("new").display().to_string();
+    let odd = server.run(&["plugin", "pull-fixtures", "odd", "--dir", &to]);
+    assert_eq!(odd.exit, Exit::Failed);
+    assert!(odd.err.contains("what the server sent is no fixture") && !odd.err.contains('\u{1b}'), "{}", odd.err);
+    let binary = server.run(&["plugin", "pull-fixtures", "binary", "--dir", &to, "--redact", "--limit", "5"]);
+    assert!(binary.err.contains("binary, which cannot be redacted"), "{}", binary.err);
+    assert!(binary.err.contains("1 calls left out (classify: erased\\u{1b})"), "{}", binary.err);
+    assert!(!dir.path().join("new").exists(), "nothing was to be written");
+    let kept = server.run(&["plugin", "pull-fixtures", "binary", "--dir", &to, "--quiet"]);
+    assert_eq!(kept.exit, Exit::Done, "{}", kept.err);
+    assert!(std::path::Path::new(kept.out.trim()).exists(), "{}", kept.out);
+    assert_eq!(server.run(&["plugin", "pull-fixtures", "binary", "--dir", &to, "--limit", "0"]).exit, Exit::Usage);
 }

@@ -21,6 +21,7 @@ mod keyring;
 mod lists;
 mod manage;
 mod operations;
+mod past;
 mod plugins;
 mod prune;
 mod queue;
