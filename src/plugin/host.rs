@@ -6,6 +6,7 @@ use super::call::CallState;
 use super::compile::{CompileLimits, Compiler};
 use super::convert::OwnedHeaders;
 use super::engine::{self, Allocator};
+use super::lane::{self, Lane};
 use super::limits::within;
 use super::load::Loaded;
 use super::ticker::Ticker;
@@ -27,7 +28,7 @@ const CALLS_CAP: usize = 1024;
 /// What the host needs to know.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Calls at a time, in the process. The pool has as many slots.
+    /// Quick calls at a time, in the process. The pool has as many slots, and further ones for long calls.
     pub calls_max: usize,
     /// Calls at a time of one tenant.
     pub calls_per_tenant_max: usize,
@@ -96,14 +97,15 @@ pub enum HostError {
          smaller calls_max or the on-demand allocator"
     )]
     Engine(String),
-    #[error("the thread that ends long plugin calls cannot start: {0}")]
-    Ticker(std::io::Error),
+    #[error("the threads of plugin calls cannot start: {0}")]
+    Threads(std::io::Error),
 }
 
 /// One for the process. Plugins hold on to it.
 pub struct Host {
     pub(super) engine: Engine,
     pub(super) ticker: Ticker,
+    pub(super) lane: Lane,
     pub(super) linker: Linker<CallState>,
     pub(super) owned: OwnedHeaders,
     pub(super) settings: Settings,
@@ -127,7 +129,7 @@ impl Host {
     pub fn new(settings: Settings) -> Result<Arc<Host>, HostError> {
         settings.check()?;
         let failed = |e: wasmtime::Error| HostError::Engine(format!("{e:#}"));
-        let slots = u32::try_from(settings.calls_max).unwrap_or(u32::MAX);
+        let slots = u32::try_from(settings.calls_max).unwrap_or(u32::MAX).saturating_add(lane::BEGUN_MAX);
         let engine = engine::engine(settings.allocator, slots).map_err(failed)?;
         let mut linker = Linker::new(&engine);
         bindings::Plugin::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).map_err(failed)?;
@@ -136,10 +138,12 @@ impl Host {
                 .map_err(|source| HostError::Cache { dir, source })
         });
         let artefacts = artefacts.transpose()?;
-        let ticker = Ticker::start(&engine).map_err(HostError::Ticker)?;
+        let ticker = Ticker::start(&engine).map_err(HostError::Threads)?;
+        let lane = Lane::start().map_err(HostError::Threads)?;
         Ok(Arc::new(Host {
             engine,
             ticker,
+            lane,
             linker,
             owned: OwnedHeaders::new(settings.extra_owned.clone()),
             calls: Semaphore::new(settings.calls_max),

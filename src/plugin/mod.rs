@@ -14,8 +14,10 @@ mod engine;
 pub mod fixture;
 mod host;
 mod inspect;
+mod lane;
 mod limits;
 mod load;
+mod owned;
 mod rules;
 mod ticker;
 
@@ -93,6 +95,7 @@ pub struct LogLine {
 #[derive(Clone, Debug)]
 pub struct Call<T> {
     pub result: Result<T, Fault>,
+    /// Without waiting: of a long call, the CPU time that it was given.
     pub took: Duration,
     /// All linear memories of the instance together, at the end.
     pub memory_bytes: usize,
