@@ -128,11 +128,11 @@ impl Outcome {
     }
 
     pub(super) fn view(&self) -> OutcomeView<'_> {
-        match self {
-            &Outcome::Response { status, ref headers, ref body, body_truncated, elapsed } => {
+        match *self {
+            Outcome::Response { status, ref headers, ref body, body_truncated, elapsed } => {
                 OutcomeView::Response { status, headers, body, body_truncated, elapsed }
             }
-            &Outcome::Failed { kind, may_have_been_received, ref detail, elapsed } => {
+            Outcome::Failed { kind, may_have_been_received, ref detail, elapsed } => {
                 OutcomeView::Failed { kind, may_have_been_received, detail, elapsed }
             }
         }
