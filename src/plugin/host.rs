@@ -7,11 +7,11 @@ use super::compile::{CompileLimits, Compiler};
 use super::convert::OwnedHeaders;
 use super::engine::{self, Allocator};
 use super::lane::{self, Lane};
-use super::limits::within;
+use super::limits::{CONFIG_BYTES_MAX, millis, within};
 use super::load::Loaded;
 use super::ticker::Ticker;
-use super::{Digest, Limits};
-use crate::delivery::Name;
+use super::{Digest, Limits, Plugin, convert};
+use crate::delivery::{Name, Reason};
 use crate::secret::Secret;
 use http::HeaderName;
 use std::collections::HashMap;
@@ -67,10 +67,35 @@ impl Settings {
         }
     }
 
+    /// Everything that bounds a plugin, by name: what is held against its breakers by the hostile suite.
+    pub fn bounds(&self) -> Vec<(&'static str, usize)> {
+        let CompileLimits { cpu_max, memory_bytes_max } = self.compile;
+        let mut bounds = self.limits.rows().to_vec();
+        bounds.extend([
+            ("config_bytes_max", CONFIG_BYTES_MAX),
+            ("calls_per_tenant_max", self.calls_per_tenant_max),
+            ("compile.cpu_max (milliseconds)", millis(cpu_max)),
+            ("compile.memory_bytes_max", memory_bytes_max),
+            ("path and query, bytes", convert::PATH_BYTES_MAX),
+            ("reference, bytes", convert::REFERENCE_BYTES_MAX),
+            ("reason code, bytes", Reason::BYTES_MAX),
+            ("stack, bytes", engine::STACK_BYTES_MAX),
+            ("memories", engine::MEMORIES_MAX as usize),
+            ("memories of a module", engine::MEMORIES_PER_MODULE_MAX as usize),
+            ("tables", engine::TABLES_MAX as usize),
+            ("tables of a module", engine::TABLES_PER_MODULE_MAX as usize),
+            ("table elements", engine::TABLE_ELEMENTS_MAX),
+            ("core instances", engine::CORE_INSTANCES_MAX as usize),
+            ("an instance's own data, bytes", engine::INSTANCE_BYTES_MAX),
+            ("faults in a row", Plugin::FAULTS_MAX as usize),
+            ("imports beside log", 0),
+        ]);
+        bounds
+    }
+
     fn check(&self) -> Result<(), HostError> {
         within("calls_max", self.calls_max, CALLS_CAP)?;
         within("calls_per_tenant_max", self.calls_per_tenant_max, self.calls_max)?;
-        let millis = |d: Duration| usize::try_from(d.as_millis()).unwrap_or(usize::MAX);
         within("wait_max (milliseconds)", millis(self.wait_max), 60_000)?;
         let caps = CompileLimits::CAPS;
         within("compile.cpu_max (milliseconds)", millis(self.compile.cpu_max), millis(caps.cpu_max))?;

@@ -26,7 +26,7 @@ pub use compile::{CompileLimits, Compiler};
 pub use engine::Allocator;
 pub use host::{Host, HostError, Settings};
 pub use inspect::{Survey, look, survey};
-pub use limits::Limits;
+pub use limits::{CONFIG_BYTES_MAX, Limits};
 pub use rules::Plugin;
 
 use crate::clock::Timestamp;

@@ -3,6 +3,7 @@
 use super::bindings::hookgate::plugin::types as wit;
 use super::call::{Budget, CallLog, CallState, NotQuick};
 use super::lane::{self, Meter};
+use super::limits::CONFIG_BYTES_MAX;
 use super::load::{self, Loaded};
 use super::ticker::Ticking;
 use super::{AttemptView, Call, Digest, EndpointView, EventView, Exports, Host, Limits, OutcomeView, Rejected, Rules};
@@ -163,6 +164,14 @@ async fn in_time<T>(
     }
 }
 
+fn fits(to: &EndpointView<'_>) -> Result<(), Fault> {
+    if to.config.len() <= CONFIG_BYTES_MAX {
+        return Ok(());
+    }
+    let detail = format!("plugin_config has {} bytes; a plugin can be given {CONFIG_BYTES_MAX}", to.config.len());
+    Err(Fault { kind: FaultKind::InputTooLarge, detail })
+}
+
 fn unavailable(detail: &str) -> Fault {
     Fault { kind: FaultKind::Unavailable, detail: detail.to_owned() }
 }
@@ -298,6 +307,7 @@ impl Plugin {
             let detail = format!("the event has {} bytes; a plugin can be given {most}", event.payload.len());
             return Err(Fault { kind: FaultKind::InputTooLarge, detail });
         }
+        fits(&to)?;
         let turn = self.turn().await?;
         if caller.loaded.pace.is_quick() {
             let _slot = slot(&caller.host.calls, caller.host.settings.wait_max).await?;
@@ -326,6 +336,7 @@ impl Plugin {
         outcome: OutcomeView<'_>,
     ) -> Result<Call<Verdict>, Fault> {
         let caller = &self.caller;
+        fits(&to)?;
         let turn = self.turn().await?;
         if caller.loaded.pace.is_quick() {
             let _slot = slot(&caller.host.calls, caller.host.settings.wait_max).await?;

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Instant;
 
 /// A component in text whose classify has the right name, though not the right type.
-fn shell(inside: &str) -> Vec<u8> {
+pub(super) fn shell(inside: &str) -> Vec<u8> {
     let text = format!(
         r#"(component {inside}
           (core module $code (func (export "f")))
@@ -18,11 +18,11 @@ fn shell(inside: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-fn core(fields: &str) -> Vec<u8> {
+pub(super) fn core(fields: &str) -> Vec<u8> {
     shell(&format!("(core module $m {fields}) (core instance $i (instantiate $m))"))
 }
 
-fn good() -> Vec<u8> {
+pub(super) fn good() -> Vec<u8> {
     guests::classify_says(&Says::Delivered { reference: Some("r") })
 }
 
@@ -253,7 +253,7 @@ async fn loads_of_the_same_bytes_compile_once() {
 }
 
 /// One function of many nested loops over many locals: small to send, ruinous to compile.
-fn bomb() -> Vec<u8> {
+pub(super) fn bomb() -> Vec<u8> {
     let (locals, loops) = (4_000, 4_000);
     let mut code = "i64 ".repeat(locals);
     code = format!("(local {code})");
