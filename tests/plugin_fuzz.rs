@@ -144,7 +144,7 @@ fn statements(chance: &mut Chance, depth: usize) -> String {
             7 => write!(code, "(memory.fill {one} {other} (i32.and (i32.const 0xfffff) {one}))"),
             8 => write!(code, "(call $log (i32.and (i32.const 7) {one}) {other} (i32.const 40))"),
             9 => write!(code, "(drop (call $again {one}))"),
-            10 if chance.below(8) == 0 => write!(code, "unreachable"),
+            10 if chance.below(8) == 0 => write!(code, "(unreachable)"),
             _ => write!(code, "(memory.copy {one} {other} (i32.const 100))"),
         };
     }

@@ -14,7 +14,7 @@ pub const CONFIG_BYTES_MAX: usize = 64 * KIB;
 pub struct Limits {
     /// Of a component, at load.
     pub component_bytes_max: usize,
-    /// Wall time of a call, without the wait for its turn: `deadline`.
+    /// Processor time of a call: `deadline`.
     pub call_time_max: Duration,
     /// All linear memories of an instance together: `memory`.
     pub memory_bytes_max: usize,
