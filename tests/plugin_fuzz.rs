@@ -296,9 +296,10 @@ async fn no_component_does_harm() {
     assert!(plugin.classify(to, attempt, view).await.result.is_ok_and(|verdict| judged(&verdict)));
     drop(plugin);
 
-    // poll: what a call held is given back by its thread after the answer
+    // What a call held is given back by its thread after the answer.
     while host.engine().pooling_allocator_metrics().unwrap().component_instances() > 0 {
         assert!(began.elapsed() < Duration::from_secs(seconds.unwrap_or(0) + 600), "instances are left");
+        // poll: no instance is left
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let (rss, fds, threads) = early.unwrap();
