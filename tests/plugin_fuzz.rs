@@ -299,8 +299,7 @@ async fn no_component_does_harm() {
     // What a call held is given back by its thread after the answer.
     while host.engine().pooling_allocator_metrics().unwrap().component_instances() > 0 {
         assert!(began.elapsed() < Duration::from_secs(seconds.unwrap_or(0) + 600), "instances are left");
-        // poll: no instance is left
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await; // poll: no instance is left
     }
     let (rss, fds, threads) = early.unwrap();
     let (rss_now, fds_now, threads_now) = (status("VmRSS:"), handles(), status("Threads:"));

@@ -62,6 +62,9 @@ struct Arguments {
     /// How often a tenant is measured without and with each hostile neighbour, in turns.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     pairs: u32,
+    /// Events a second of that tenant.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    beside: u32,
     /// Plugins that one gateway has loaded.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=1000))]
     plugins: u32,
@@ -104,6 +107,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             parts: arguments.only,
             past: (2_000, 1_000),
             pairs: 1,
+            beside_per_second: 50,
             plugins: 20,
         }
     } else {
@@ -114,6 +118,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             parts: arguments.only,
             past: (arguments.delivered, arguments.pending),
             pairs: arguments.pairs,
+            beside_per_second: arguments.beside,
             plugins: arguments.plugins,
         }
     };

@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) past: (u64, u64),
     /// How often a tenant is measured without and with a hostile neighbour.
     pub(crate) pairs: u32,
+    /// That tenant's events a second.
+    pub(crate) beside_per_second: u32,
     /// Plugins that one gateway has loaded.
     pub(crate) plugins: u32,
 }
@@ -73,8 +75,6 @@ const PAST_PATIENCE: Duration = Duration::from_secs(1200);
 /// After the last arrival: the gateway writes down what became of it.
 const SETTLING: Duration = Duration::from_millis(100);
 
-/// Of the tenant that is measured beside a hostile one.
-const BESIDE_PER_SECOND: f64 = 500.0;
 const BESIDE: [Row; 7] = [
     Row::BesideSpin,
     Row::BesideAllocate,
@@ -402,7 +402,7 @@ impl Session<'_> {
         let _: Received = self.receiver.ask("mark").await?;
         let noise = async move { process::work::<Loaded>(&Role::Load(noise), span).await };
         let subject = subject(gateway, row, true);
-        let quiet = self.load(&subject, Pace::Open { per_second: BESIDE_PER_SECOND }, span);
+        let quiet = self.load(&subject, Pace::Open { per_second: self.plan.beside_per_second.into() }, span);
         let ((_, arrived), noise) = tokio::try_join!(quiet, noise)?;
         ensure!(noise.accepted > 0, "nothing of the other tenant was accepted");
         Ok(figures(&arrived.latency, span))

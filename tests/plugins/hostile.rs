@@ -292,8 +292,7 @@ async fn eight_loops(plugin: &Arc<Plugin>, mut meanwhile: impl AsyncFnMut()) -> 
     let mut kinds = Vec::new();
     while !calls.is_empty() {
         meanwhile().await;
-        // poll: the loops are done
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await; // poll: the loops are done
         while let Some(kind) = calls.try_join_next() {
             kinds.push(kind.unwrap());
         }
