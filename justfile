@@ -38,7 +38,7 @@ interop:
 
 # Random inputs for as long as it is told, `just fuzz 1800`; prints how many each target ran.
 fuzz seconds="60":
-    HOOKGATE_FUZZ_SECONDS={{seconds}} cargo test --locked --test fuzz -- --nocapture
+    HOOKGATE_FUZZ_SECONDS={{seconds}} cargo test --locked --test fuzz --test plugin_fuzz -- --nocapture
 
 # Rebuilds the example plugins and compares.
 plugins:

@@ -33,6 +33,12 @@ pub const PLUGIN_FAULTS: &str = "hookgate_plugin_faults_total";
 pub const PLUGINS_DISABLED: &str = "hookgate_plugins_disabled_total";
 /// Canaries that left their bounds. Labels `tenant` and `plugin`: as many as the file declares.
 pub const PLUGIN_CANARY_ROLLBACKS: &str = "hookgate_plugin_canary_rollbacks_total";
+/// Plugin calls made beside the traffic.
+pub const PLUGIN_LONG_CALLS: &str = "hookgate_plugin_long_calls_total";
+/// Label `for`: one of [`PLUGIN_WAITED_FOR`].
+pub const PLUGIN_WAITS: &str = "hookgate_plugin_waits_total";
+/// Plugins that were compiled, and not found in the cache.
+pub const PLUGIN_COMPILATIONS: &str = "hookgate_plugin_compilations_total";
 pub const COMMIT: &str = "hookgate_commit_seconds";
 pub const COMMIT_BATCH: &str = "hookgate_commit_batch_size";
 pub const BLOCKED_ADDRESSES: &str = "hookgate_blocked_addresses_total";
@@ -41,6 +47,9 @@ pub const CONNECTIONS_REFUSED: &str = "hookgate_connections_refused_total";
 pub const HTTP_REFUSED: &str = "hookgate_http_refused_total";
 pub const HANDLER_PANICS: &str = "hookgate_handler_panics_total";
 pub const CLOCK_JUMPS: &str = "hookgate_clock_jumps_total";
+
+/// What a plugin call may have to wait for: a turn of its tenant's, a slot of the process's, in vain for a processor.
+pub const PLUGIN_WAITED_FOR: [&str; 3] = ["tenant", "process", "lane"];
 
 /// The words of the outcomes.
 pub const ATTEMPT_RESULTS: [&str; 8] =
@@ -219,6 +228,8 @@ fn register() {
         (CONNECTIONS_REFUSED, "Connections closed at once, over a cap."),
         (HANDLER_PANICS, "Requests answered 500 after a panic."),
         (PLUGINS_DISABLED, "Times a version of a plugin was disabled by faults in a row."),
+        (PLUGIN_LONG_CALLS, "Plugin calls that take long and are made beside the traffic."),
+        (PLUGIN_COMPILATIONS, "Plugins compiled, since the cache did not have them."),
         (CLOCK_JUMPS, "Times the wall clock was found to be set by more than 5 seconds."),
     ] {
         metrics::describe_counter!(name, help);
@@ -239,6 +250,10 @@ fn register() {
         metrics::counter!(PLUGIN_FAULTS, "kind" => kind.as_str()).absolute(0);
     }
     metrics::describe_counter!(PLUGIN_CANARY_ROLLBACKS, "Times a canary was rolled back, by tenant and plugin.");
+    metrics::describe_counter!(PLUGIN_WAITS, "Plugin calls that had to wait, by what for; for the lane, in vain.");
+    for what in PLUGIN_WAITED_FOR {
+        metrics::counter!(PLUGIN_WAITS, "for" => what).absolute(0);
+    }
     metrics::describe_histogram!(PLUGIN_CALL, "Seconds a plugin call takes.");
     for call in ["transform", "classify"] {
         drop(metrics::histogram!(PLUGIN_CALL, "call" => call));

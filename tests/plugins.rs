@@ -6,6 +6,8 @@
 mod guests;
 #[path = "plugins/hostile.rs"]
 mod hostile;
+#[path = "plugins/limits.rs"]
+mod limits;
 #[path = "plugins/load.rs"]
 mod load;
 #[path = "plugins/output.rs"]

@@ -30,6 +30,20 @@ pub(crate) enum Row {
     CallDirect,
     Call,
     CallTwoThreads,
+    CallEmptyDirect,
+    CallEmpty,
+    BesideNone,
+    BesideSpin,
+    BesideAllocate,
+    BesideRecurse,
+    BesideFloodLogs,
+    BesideHugeOutput,
+    BesideLargeOutput,
+    BesideTrap,
+    PluginsStart,
+    PluginsReload,
+    PluginsRestart,
+    PluginsMemory,
     Hmac,
     VerifyGithub,
     VerifyShopify,
@@ -64,6 +78,20 @@ impl Row {
             Row::CallDirect => "classify call, directly on the engine, one thread",
             Row::Call => "classify call, through the host, one thread",
             Row::CallTwoThreads => "classify call, through the host, two threads",
+            Row::CallEmptyDirect => "empty call, directly on the engine, one thread",
+            Row::CallEmpty => "empty classify call, through the host, one thread",
+            Row::BesideNone => "a tenant's deliveries; the other one's without a plugin",
+            Row::BesideSpin => "the same beside a plugin that spins",
+            Row::BesideAllocate => "the same beside one that allocates to the limit",
+            Row::BesideRecurse => "the same beside one that recurses",
+            Row::BesideFloodLogs => "the same beside one that floods logs",
+            Row::BesideHugeOutput => "the same beside one with more output than allowed",
+            Row::BesideLargeOutput => "the same beside one with all the output allowed",
+            Row::BesideTrap => "the same beside one that traps",
+            Row::PluginsStart => "many plugins: first start, all compiled",
+            Row::PluginsReload => "many plugins: reload",
+            Row::PluginsRestart => "many plugins: next start, none compiled",
+            Row::PluginsMemory => "many plugins: start of a gateway without any",
             Row::Hmac => "bare HMAC-SHA256 over 1 KiB, one thread",
             Row::VerifyGithub => "verify 1 KiB, github",
             Row::VerifyShopify => "verify 1 KiB, shopify",
@@ -86,6 +114,8 @@ pub(crate) struct Figures {
     pub(crate) cpu_us: Option<f64>,
     /// The most that was resident in the measured process since its start.
     pub(crate) memory_mib: Option<f64>,
+    /// What the row's goal is about, where that is none of the others.
+    pub(crate) ratio: Option<f64>,
     /// What processes that are not ours took meanwhile, in percent of one core.
     pub(crate) others_percent: Option<f64>,
 }
@@ -116,7 +146,7 @@ impl Run {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let (below, above) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
     Some(f64::midpoint(*below, *above))

@@ -2,6 +2,7 @@
 
 use crate::wire;
 use anyhow::{Context as _, Result, bail};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,8 +13,11 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-const START_PATIENCE: Duration = Duration::from_secs(60);
+/// The longest start compiles a thousand plugins.
+const START_PATIENCE: Duration = Duration::from_secs(1200);
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
+/// What the gateway's log has when it has read its configuration again.
+const RELOADED: &str = "endpoints and plugins were applied";
 /// Of the one endpoint, and so of the one tenant.
 const IN_FLIGHT_MAX: u32 = 1000;
 const SECRET_VARIABLE: &str = "BENCH_SOURCE_SECRET";
@@ -27,6 +31,10 @@ pub(crate) enum Route {
     Plain { receiver: SocketAddr },
     /// To the receiver, whose answers a plugin classifies.
     Classified { receiver: SocketAddr, plugin: PathBuf },
+    /// The same, beside two tenants whose events are of no account: `plain` has no plugin, `noisy` has `hostile`.
+    Beside { receiver: SocketAddr, plugin: PathBuf, hostile: PathBuf },
+    /// Nowhere, with these plugins, each of a tenant of its own for every fifty.
+    Many { plugins: Vec<PathBuf> },
 }
 
 /// Killed when it is dropped.
@@ -40,6 +48,8 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Where a load for it goes.
     pub(crate) const PATH: &'static str = "/in/bench/github";
+    pub(crate) const PLAIN_PATH: &'static str = "/in/plain/github";
+    pub(crate) const NOISY_PATH: &'static str = "/in/noisy/github";
 
     /// In `dir`, which must be fresh. Returns when it is ready.
     pub(crate) async fn start(dir: &Path, route: &Route) -> Result<Gateway> {
@@ -70,14 +80,46 @@ impl Gateway {
         self.child.id()
     }
 
-    /// A clean stop: SIGTERM, and exit 0 once it has drained.
-    pub(crate) async fn stop(mut self) -> Result<()> {
+    /// Reads its configuration again; returns when it has.
+    pub(crate) async fn reload(&mut self) -> Result<()> {
+        let reloads = || std::fs::read_to_string(&self.log).unwrap_or_default().matches(RELOADED).count();
+        let before = reloads();
+        self.signal("HUP").await?;
+        let start = Instant::now();
+        while reloads() == before {
+            if start.elapsed() > START_PATIENCE {
+                bail!("the gateway does not reload; the end of its log:\n{}", self.log_end());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// The sum of a metric over its labels.
+    pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
+        let mut socket = TcpStream::connect(self.admin).await?;
+        let request = format!("GET /metrics HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.admin);
+        socket.write_all(request.as_bytes()).await?;
+        let mut text = String::new();
+        timeout(Duration::from_secs(5), socket.read_to_string(&mut text)).await??;
+        let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+        let values = text.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        Ok(values.sum())
+    }
+
+    async fn signal(&self, name: &str) -> Result<()> {
         let pid = self.pid().context("the gateway ended by itself")?;
         // The shell's own `kill`, since a signal cannot be sent from safe Rust.
-        let sent = Command::new("sh").arg("-c").arg(format!("kill -TERM {pid}")).status().await?;
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).status().await?;
         if !sent.success() {
-            bail!("the gateway cannot be told to stop: {sent}");
+            bail!("the gateway cannot be told: {sent}");
         }
+        Ok(())
+    }
+
+    /// A clean stop: SIGTERM, and exit 0 once it has drained.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.signal("TERM").await?;
         let status = timeout(STOP_PATIENCE, self.child.wait()).await.context("the gateway does not stop")??;
         if !status.success() {
             bail!("the gateway stopped with {status}; the end of its log:\n{}", self.log_end());
@@ -138,11 +180,35 @@ fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Rou
     };
     match route {
         Route::Nowhere => {}
+        Route::Many { plugins } => {
+            for (number, plugin) in plugins.iter().enumerate() {
+                let path = text(&plugin.display().to_string());
+                let _ = write!(file, "\n[tenants.t{}.plugins.p{number}]\npath = {path}\n", number / 50);
+            }
+        }
         Route::Plain { receiver } => file += &endpoint(receiver, "/hook"),
         Route::Classified { receiver, plugin } => {
             file += &endpoint(receiver, "/sms");
             file += "plugin = \"sms-rules\"\n\n[tenants.bench.plugins.sms-rules]\n";
             file += &format!("path = {}\n", text(&plugin.display().to_string()));
+        }
+        Route::Beside { receiver, plugin, hostile } => {
+            file += &endpoint(receiver, "/sms");
+            file += "plugin = \"sms-rules\"\n\n[tenants.bench.plugins.sms-rules]\n";
+            file += &format!("path = {}\n", text(&plugin.display().to_string()));
+            for tenant in ["plain", "noisy"] {
+                let _ = write!(
+                    file,
+                    "\n[tenants.{tenant}.sources.github]\nscheme = \"github\"\nsecrets = [\"env:{SECRET_VARIABLE}\"]\n\
+                     \n[tenants.{tenant}.endpoints.receiver]\nurl = \"http://{receiver}/noise\"\n"
+                );
+                if tenant == "noisy" {
+                    file += "plugin = \"hostile\"\n";
+                }
+                let _ = write!(file, "\n[tenants.{tenant}.endpoints.receiver.retry]\nmax_attempts = 1\n");
+            }
+            let path = text(&hostile.display().to_string());
+            let _ = write!(file, "\n[tenants.noisy.plugins.hostile]\npath = {path}\n");
         }
     }
     file

@@ -129,6 +129,72 @@ pub(crate) const GOALS: &[Goal] = &[
         measured: |r| rates(r, Row::CallTwoThreads, Row::Call),
     },
     Goal {
+        title: "p99 beside a plugin that spins ÷ beside none",
+        bound: Bound::AtMost(1.1),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::BesideSpin)?.ratio,
+    },
+    Goal {
+        title: "p99 beside a plugin that allocates to the limit ÷ beside none",
+        bound: Bound::AtMost(1.1),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::BesideAllocate)?.ratio,
+    },
+    Goal {
+        title: "p99 beside a plugin that recurses ÷ beside none",
+        bound: Bound::AtMost(1.1),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::BesideRecurse)?.ratio,
+    },
+    Goal {
+        title: "p99 beside a plugin that floods logs ÷ beside none",
+        bound: Bound::AtMost(1.1),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::BesideFloodLogs)?.ratio,
+    },
+    Goal {
+        title: "p99 beside a plugin that gives more output than allowed ÷ beside none",
+        bound: Bound::AtMost(1.1),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::BesideHugeOutput)?.ratio,
+    },
+    Goal {
+        title: "p99 beside a plugin that gives all the output allowed ÷ beside none",
+        bound: Bound::AtMost(1.1),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::BesideLargeOutput)?.ratio,
+    },
+    Goal {
+        title: "p99 beside a plugin that traps ÷ beside none",
+        bound: Bound::AtMost(1.1),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::BesideTrap)?.ratio,
+    },
+    Goal {
+        title: "many plugins, compilations of each until it is reloaded and started again",
+        bound: Bound::AtMost(1.0),
+        unit: "",
+        over: Over::Largest,
+        measured: |r| {
+            let rows = [Row::PluginsStart, Row::PluginsReload, Row::PluginsRestart];
+            rows.iter().map(|row| r.get(row)?.ratio).sum()
+        },
+    },
+    Goal {
+        title: "many plugins, memory of each",
+        bound: Bound::AtMost(256.0),
+        unit: "KiB",
+        over: Over::Median,
+        measured: |r| r.get(&Row::PluginsMemory)?.ratio,
+    },
+    Goal {
         title: "ledger with a past ÷ empty, accept + settle",
         bound: Bound::AtLeast(0.9),
         unit: "×",

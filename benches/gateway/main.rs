@@ -9,6 +9,9 @@
 mod figures;
 mod gateway;
 mod goals;
+#[path = "../../tests/support/guests.rs"]
+mod guests;
+mod hostile;
 mod latency;
 mod ledger;
 mod limits;
@@ -48,7 +51,7 @@ struct Arguments {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
     /// Only these parts; ratios between parts need both.
-    #[arg(long, value_delimiter = ',', default_values = ["limits", "ledger", "aged", "accept", "deliver", "classified", "plugin", "verify"])]
+    #[arg(long, value_delimiter = ',', default_values = ["limits", "ledger", "aged", "accept", "deliver", "classified", "plugin", "isolation", "plugins500", "verify"])]
     only: Vec<Part>,
     /// Events that were delivered before, in the ledger with a past.
     #[arg(long, default_value_t = 100_000)]
@@ -56,6 +59,15 @@ struct Arguments {
     /// Events that wait, in the ledger with a past.
     #[arg(long, default_value_t = 100_000)]
     pending: u64,
+    /// How often a tenant is measured without and with each hostile neighbour, in turns.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pairs: u32,
+    /// Events a second of that tenant.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    beside: u32,
+    /// Plugins that one gateway has loaded.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    plugins: u32,
     /// Write everything, each repetition too, to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -94,6 +106,9 @@ fn run(arguments: Arguments) -> Result<bool> {
             warm_up: Duration::from_millis(100),
             parts: arguments.only,
             past: (2_000, 1_000),
+            pairs: 1,
+            beside_per_second: 50,
+            plugins: 20,
         }
     } else {
         Plan {
@@ -102,6 +117,9 @@ fn run(arguments: Arguments) -> Result<bool> {
             warm_up: Duration::from_secs(1),
             parts: arguments.only,
             past: (arguments.delivered, arguments.pending),
+            pairs: arguments.pairs,
+            beside_per_second: arguments.beside,
+            plugins: arguments.plugins,
         }
     };
     // Beside the build, not in a temporary file system: ledgers belong on a disk.

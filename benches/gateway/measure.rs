@@ -1,7 +1,8 @@
 //! The measuring: each row of a repetition, one after the other, and the check that nothing was lost or sent twice.
 
-use crate::figures::{Figures, Repetition, Row, Run};
+use crate::figures::{self, Figures, Repetition, Row, Run};
 use crate::gateway::{Gateway, Route};
+use crate::hostile::{self, Attack};
 use crate::latency::Spread;
 use crate::ledger::{Aged, Cycled, Cycles, Past};
 use crate::limits::bare::Bare;
@@ -14,7 +15,7 @@ use crate::process::{self, Server};
 use crate::receiver::Received;
 use crate::role::Role;
 use crate::verify::{Checked, Checks};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,12 @@ pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
     /// Events in the past of the aged ledger: delivered, and waiting.
     pub(crate) past: (u64, u64),
+    /// How often a tenant is measured without and with a hostile neighbour.
+    pub(crate) pairs: u32,
+    /// That tenant's events a second.
+    pub(crate) beside_per_second: u32,
+    /// Plugins that one gateway has loaded.
+    pub(crate) plugins: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -48,6 +55,10 @@ pub(crate) enum Part {
     Classified,
     /// Calls of the plugin alone.
     Plugin,
+    /// A tenant's deliveries beside another one's hostile plugins.
+    Isolation,
+    /// A gateway with many plugins.
+    Plugins500,
     /// Checks of signatures alone.
     Verify,
 }
@@ -63,6 +74,17 @@ const ARRIVAL_PATIENCE: Duration = Duration::from_secs(10);
 const PAST_PATIENCE: Duration = Duration::from_secs(1200);
 /// After the last arrival: the gateway writes down what became of it.
 const SETTLING: Duration = Duration::from_millis(100);
+
+const BESIDE: [Row; 7] = [
+    Row::BesideSpin,
+    Row::BesideAllocate,
+    Row::BesideRecurse,
+    Row::BesideFloodLogs,
+    Row::BesideHugeOutput,
+    Row::BesideLargeOutput,
+    Row::BesideTrap,
+];
+const COMPILATIONS: &str = "hookgate_plugin_compilations_total";
 
 const PLUGIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/sms-rules.wasm");
 
@@ -148,6 +170,8 @@ impl Session<'_> {
                 Part::Deliver => self.deliver().await.context("deliver")?,
                 Part::Classified => self.classified().await.context("classified")?,
                 Part::Plugin => self.plugin().await.context("plugin")?,
+                Part::Isolation => self.isolation().await.context("isolation")?,
+                Part::Plugins500 => self.plugins500().await.context("plugins500")?,
                 Part::Verify => self.verify().await.context("verify")?,
             }
         }
@@ -293,7 +317,13 @@ impl Session<'_> {
 
     async fn plugin(&mut self) -> Result<()> {
         let Some(plugin) = self.sample_plugin() else { return Ok(()) };
-        let rows = [(Row::CallDirect, Way::Direct, 1), (Row::Call, Way::Host, 1), (Row::CallTwoThreads, Way::Host, 2)];
+        let rows = [
+            (Row::CallDirect, Way::Direct, 1),
+            (Row::Call, Way::Host, 1),
+            (Row::CallTwoThreads, Way::Host, 2),
+            (Row::CallEmptyDirect, Way::EmptyDirect, 1),
+            (Row::CallEmpty, Way::Empty, 1),
+        ];
         for (row, way, threads) in rows {
             self.progress(row);
             let Plan { warm_up, span, .. } = *self.plan;
@@ -304,6 +334,129 @@ impl Session<'_> {
             self.figures.insert(row, Figures { others_percent, ..figures(&called.latency, span) });
         }
         Ok(())
+    }
+
+    /// Without and with, in turns: what changes slowly about the machine is in both.
+    async fn isolation(&mut self) -> Result<()> {
+        let Some(plugin) = self.sample_plugin() else { return Ok(()) };
+        let mut alone = Vec::new();
+        for (attack, row) in Attack::ALL.into_iter().zip(BESIDE) {
+            self.progress(row);
+            let dir = TempDir::new_in(self.dir)?;
+            let hostile = attack.write(dir.path())?;
+            let route = Route::Beside { receiver: self.receiver.at, plugin: plugin.clone(), hostile };
+            let gateway = Gateway::start(dir.path(), &route).await?;
+            let others = Others::watch([self.receiver.pid(), gateway.pid()])?;
+            self.beside(&gateway, row, attack, Gateway::PLAIN_PATH, self.plan.warm_up).await?;
+            let (mut without, mut with) = (Vec::new(), Vec::new());
+            for _ in 0..self.plan.pairs {
+                for (path, phases) in [(Gateway::PLAIN_PATH, &mut without), (Gateway::NOISY_PATH, &mut with)] {
+                    phases.push(self.beside(&gateway, row, attack, path, self.plan.span).await?);
+                }
+            }
+            let faults = gateway.metric("hookgate_plugin_faults_total").await?;
+            if gateway.metric("hookgate_plugins_disabled_total").await? > 0.0 {
+                self.fault(format!("{}: the plugin was disabled", row.title()));
+            }
+            self.notes.push(format!("Repetition {}: {}, {faults} faults of it.", self.number, row.title()));
+            let ratios = without.iter().zip(&with).map(|(without, with)| with.p99_us / without.p99_us).collect();
+            let others_percent = Some(others.percent()?);
+            let row_of = |phases: &[Figures]| {
+                let median = |of: fn(&Figures) -> f64| figures::median(phases.iter().map(of).collect()).unwrap_or(0.0);
+                Figures {
+                    per_second: median(|f| f.per_second),
+                    p50_us: median(|f| f.p50_us),
+                    p99_us: median(|f| f.p99_us),
+                    max_us: median(|f| f.max_us),
+                    others_percent,
+                    ..Figures::default()
+                }
+            };
+            self.figures.insert(row, Figures { ratio: figures::median(ratios), ..row_of(&with) });
+            alone.extend(without);
+            self.figures.insert(Row::BesideNone, row_of(&alone));
+            gateway.stop().await?;
+        }
+        Ok(())
+    }
+
+    /// The one tenant's deliveries, while the other has some that go to `path`.
+    async fn beside(
+        &mut self,
+        gateway: &Gateway,
+        row: Row,
+        attack: Attack,
+        path: &str,
+        span: Duration,
+    ) -> Result<Figures> {
+        let noise = Load {
+            to: gateway.ingress,
+            path: path.to_owned(),
+            connections: 8,
+            rate: Some(attack.per_second()),
+            span,
+            requests_max: REQUESTS_MAX,
+            body_bytes: BODY_BYTES,
+            first_seq: self.seqs(),
+        };
+        let _: Received = self.receiver.ask("mark").await?;
+        let noise = async move { process::work::<Loaded>(&Role::Load(noise), span).await };
+        let subject = subject(gateway, row, true);
+        let quiet = self.load(&subject, Pace::Open { per_second: self.plan.beside_per_second.into() }, span);
+        let ((_, arrived), noise) = tokio::try_join!(quiet, noise)?;
+        ensure!(noise.accepted > 0, "nothing of the other tenant was accepted");
+        Ok(figures(&arrived.latency, span))
+    }
+
+    async fn plugins500(&mut self) -> Result<()> {
+        let Some(plugin) = self.sample_plugin() else { return Ok(()) };
+        let wasm = std::fs::read(plugin)?;
+        let dir = TempDir::new_in(self.dir)?;
+        let many = self.plan.plugins;
+        let plugins =
+            (0..many).map(|number| hostile::variant(&wasm, dir.path(), number)).collect::<Result<Vec<_>, _>>()?;
+        let route = Route::Many { plugins };
+        let none = TempDir::new_in(self.dir)?;
+        let begun = Instant::now();
+        let gateway = Gateway::start(none.path(), &Route::Nowhere).await?;
+        let (empty, without) = (begun.elapsed(), process::private_kib(gateway.pid())?);
+        gateway.stop().await?;
+
+        let once = |took: Duration, ratio: f64| {
+            let us = took.as_secs_f64() * 1e6;
+            Figures {
+                per_second: 1e6 / us,
+                p50_us: us,
+                p99_us: us,
+                max_us: us,
+                ratio: Some(ratio),
+                ..Figures::default()
+            }
+        };
+        let each = |compilations: f64| compilations / f64::from(many);
+        self.progress(Row::PluginsStart);
+        let begun = Instant::now();
+        let mut gateway = Gateway::start(dir.path(), &route).await?;
+        let (start, compiled) = (begun.elapsed(), gateway.metric(COMPILATIONS).await?);
+        self.figures.insert(Row::PluginsStart, once(start, each(compiled)));
+
+        self.progress(Row::PluginsReload);
+        let begun = Instant::now();
+        gateway.reload().await?;
+        let (reload, again) = (begun.elapsed(), gateway.metric(COMPILATIONS).await? - compiled);
+        self.figures.insert(Row::PluginsReload, once(reload, each(again)));
+        gateway.stop().await?;
+
+        self.progress(Row::PluginsRestart);
+        let begun = Instant::now();
+        let gateway = Gateway::start(dir.path(), &route).await?;
+        let (restart, again) = (begun.elapsed(), gateway.metric(COMPILATIONS).await?);
+        let with = process::private_kib(gateway.pid())?;
+        self.figures.insert(Row::PluginsRestart, once(restart, each(again)));
+        let kib = (with - without) / f64::from(many);
+        self.figures.insert(Row::PluginsMemory, Figures { memory_mib: Some(with / 1024.0), ..once(empty, kib) });
+        self.notes.push(format!("Many plugins are {many}; the memory is what is theirs alone, without mapped files."));
+        gateway.stop().await
     }
 
     async fn verify(&mut self) -> Result<()> {

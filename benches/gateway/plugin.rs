@@ -1,6 +1,7 @@
 //! What a plugin call costs: `classify` of the sample plugin in a fresh instance, through the gateway's plugin host, and
 //! beside it the same call made on the same engine with nothing in between.
 
+use crate::hostile;
 use crate::latency::{Latencies, Spread};
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime;
-use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::component::{Component, ComponentExportIndex, HasSelf, InstancePre, Linker};
 use wasmtime::{Engine, Store, StoreLimits, StoreLimitsBuilder, UpdateDeadline};
 
 #[allow(unreachable_pub, unused_qualifications, clippy::redundant_closure_for_method_calls)]
@@ -40,6 +41,10 @@ const ELAPSED: Duration = Duration::from_millis(12);
 pub(crate) enum Way {
     Direct,
     Host,
+    /// A function without arguments that does nothing: the floor.
+    EmptyDirect,
+    /// A `classify` that does nothing.
+    Empty,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,8 +74,16 @@ pub(crate) fn run(calls: &Calls) -> Result<Called> {
                 async move || direct.classify().await.map_err(|e| told(&e))
             })
         }
-        Way::Host => {
+        Way::EmptyDirect => {
+            let direct = Arc::new(Empty::new(host.engine()).map_err(|e| told(&e))?);
+            repeat(calls, || {
+                let direct = Arc::clone(&direct);
+                async move || direct.call().await.map_err(|e| told(&e))
+            })
+        }
+        Way::Host | Way::Empty => {
             let tenant: Name = TENANT.parse()?;
+            let wasm = if matches!(calls.way, Way::Empty) { hostile::emptiest() } else { wasm };
             let plugin = Arc::new(runtime()?.block_on(host.load(&tenant, &wasm))?);
             repeat(calls, || {
                 let plugin = Arc::clone(&plugin);
@@ -174,19 +187,7 @@ impl Direct {
     }
 
     async fn classify(&self) -> wasmtime::Result<()> {
-        let limits = hookgate::plugin::Limits::default();
-        let state = State {
-            limits: StoreLimitsBuilder::new().memory_size(limits.memory_bytes_max).build(),
-            deadline: Instant::now() + limits.call_time_max,
-        };
-        let mut store = Store::new(&self.engine, state);
-        store.limiter(|state| &mut state.limits);
-        store.set_hostcall_fuel(limits.output_bytes_max);
-        store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|store| {
-            ensure_in_time(store.data().deadline)?;
-            Ok(UpdateDeadline::Yield(1))
-        });
+        let mut store = store(&self.engine);
         let plugin = self.plugin.instantiate_async(&mut store).await?;
         let headers = [types::FieldParam { name: "content-type", value: "application/json" }];
         let response =
@@ -209,6 +210,51 @@ impl Direct {
             Ok(bindings::exports::hookgate::plugin::classifier::Verdict::Delivered(_)) => Ok(()),
             other => Err(wasmtime::Error::msg(format!("the plugin judged {other:?}"))),
         }
+    }
+}
+
+/// With the host's settings.
+fn store(engine: &Engine) -> Store<State> {
+    let limits = hookgate::plugin::Limits::default();
+    let state = State {
+        limits: StoreLimitsBuilder::new().memory_size(limits.memory_bytes_max).build(),
+        deadline: Instant::now() + limits.call_time_max,
+    };
+    let mut store = Store::new(engine, state);
+    store.limiter(|state| &mut state.limits);
+    store.set_hostcall_fuel(limits.output_bytes_max);
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(|store| {
+        ensure_in_time(store.data().deadline)?;
+        Ok(UpdateDeadline::Yield(1))
+    });
+    store
+}
+
+/// A component of one function, and no host around it.
+struct Empty {
+    engine: Engine,
+    empty: InstancePre<State>,
+    function: ComponentExportIndex,
+}
+
+impl Empty {
+    fn new(engine: &Engine) -> wasmtime::Result<Self> {
+        let text = r#"(component (core module $m (func (export "f"))) (core instance $i (instantiate $m))
+            (func $f (canon lift (core func $i "f"))) (export "f" (func $f)))"#;
+        let wasm = wat::parse_str(text).map_err(wasmtime::Error::new)?;
+        let component = Component::new(engine, wasm)?;
+        let function = component.get_export_index(None, "f");
+        let function = function.ok_or_else(|| wasmtime::Error::msg("no function"))?;
+        let empty = Linker::new(engine).instantiate_pre(&component)?;
+        Ok(Empty { engine: engine.clone(), empty, function })
+    }
+
+    async fn call(&self) -> wasmtime::Result<()> {
+        let mut store = store(&self.engine);
+        let instance = self.empty.instantiate_async(&mut store).await?;
+        let function = instance.get_typed_func::<(), ()>(&mut store, self.function)?;
+        function.call_async(&mut store, ()).await
     }
 }
 

@@ -105,6 +105,14 @@ pub(crate) fn usage(pid: Option<u32>) -> Result<Usage> {
     Ok(Usage { cpu_seconds: (user + system) / TICKS_PER_SECOND, memory_peak_bytes: kib << 10 })
 }
 
+/// What is resident of a process and of nobody else: no file that is mapped.
+pub(crate) fn private_kib(pid: Option<u32>) -> Result<f64> {
+    let Some(pid) = pid else { bail!("the process has ended") };
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon in /proc")?;
+    Ok(anonymous.trim().trim_end_matches(" kB").parse()?)
+}
+
 /// CPU seconds of this process and of its children that have ended.
 pub(crate) fn own_cpu_seconds() -> Result<f64> {
     Ok(cpu_ticks("/proc/self/stat")?.iter().sum::<f64>() / TICKS_PER_SECOND)

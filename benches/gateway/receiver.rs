@@ -1,7 +1,7 @@
 //! The receiver: where events arrive. It answers at once, and counts which sequence numbers came and how often.
 //!
 //! `/hook` is answered 204; `/sms` 200, with the body by which the SMS provider of the sample plugin says that it took
-//! the message; anything else as the gateway answers, for the barest exchange that a load can have.
+//! the message; `/noise` 204, and uncounted; anything else as the gateway answers, for the barest exchange that a load can have.
 
 use crate::latency::{Latencies, Spread};
 use crate::role::Control;
@@ -92,13 +92,17 @@ async fn serve(mut socket: TcpStream, seen: Arc<Mutex<Seen>>) -> Result<()> {
     loop {
         while let Some(head) = wire::message(&buffer)? {
             let now = wire::wall_nanos();
+            let noise = head.start.windows(6).any(|part| part == b"/noise");
             let answer = match head.start {
+                _ if noise => NO_CONTENT,
                 start if start.starts_with(b"POST /hook ") => NO_CONTENT,
                 start if start.starts_with(b"POST /sms ") => SMS_TAKEN,
                 _ => wire::ACCEPTED_ANSWER,
             };
             let (end, close) = (head.message_bytes, head.close);
-            seen.lock().unwrap_or_else(PoisonError::into_inner).note(&buffer[head.head_bytes..end], now);
+            if !noise {
+                seen.lock().unwrap_or_else(PoisonError::into_inner).note(&buffer[head.head_bytes..end], now);
+            }
             buffer.drain(..end);
             socket.write_all(answer).await?;
             if close {

@@ -94,10 +94,11 @@ pub(crate) struct Body(Vec<u8>);
 
 const BEFORE: &[u8] = br#"{"to":"+4915112345678","body":""#;
 const SEQ: &[u8] = b"seq=";
-const SEQ_DIGITS: usize = 12;
+pub(crate) const SEQ_DIGITS: usize = 12;
 const AT: &[u8] = b" at=";
 const AT_DIGITS: usize = 19;
-const SEQ_AT: usize = BEFORE.len() + SEQ.len();
+/// Where in a body the number stands.
+pub(crate) const SEQ_AT: usize = BEFORE.len() + SEQ.len();
 const AT_AT: usize = SEQ_AT + SEQ_DIGITS + AT.len();
 /// Where in a body the stamps begin at the latest.
 const SEARCHED_BYTES: usize = 256;

@@ -3,11 +3,13 @@
 use super::section::{At, Section, Tables, Walk};
 use super::server::Allowed;
 use super::settings::{Egress, EndpointSettings};
+use super::size;
 use super::source::{Found, rate, secrets};
 use crate::delivery::{
     Backoff, EventTypes, Jitter, MAX_WAIT, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Route, Terms,
 };
 use crate::egress::{self as outward, Guard};
+use crate::plugin::CONFIG_BYTES_MAX;
 use base64::Engine as _;
 use http::HeaderName;
 use std::net::IpAddr;
@@ -82,6 +84,14 @@ pub(super) fn endpoint(
     let plugin_config = s.json(walk, "plugin_config");
     if let (Some(at), None) = (&plugin_config, &references.plugin) {
         walk.warn(at, "`plugin_config` without a `plugin` is of no use", "name the plugin, or remove it");
+    }
+    if let Some(at) = plugin_config.as_ref().filter(|at| at.value.to_string().len() > CONFIG_BYTES_MAX) {
+        let most = size::show(CONFIG_BYTES_MAX as u64);
+        walk.reject(
+            at,
+            format!("as JSON it has more than {most}"),
+            "shorten it, or build what is constant into the plugin",
+        );
     }
     let signing = secrets(walk, &mut s, "signing_secrets", Tables::Refused).unwrap_or_default();
     for found in &signing {

@@ -217,7 +217,7 @@ fn plugin_limits() -> Vec<Key> {
             "duration",
             duration::show(d.call_time_max),
             &format!("1ms to {}", duration::show(cap.call_time_max)),
-            "Wall time of one call.",
+            "Processor time of one call.",
         ),
         key(
             "limits.plugins.memory_bytes_max",
@@ -495,7 +495,7 @@ fn endpoint() -> Vec<Key> {
             "`*` stands for any run of characters.",
         ),
         key(endpoint_key!("plugin"), "name", "none", "", "One of the tenant's plugins."),
-        key(endpoint_key!("plugin_config"), "table", "{}", "", "Handed to the plugin as JSON."),
+        key(endpoint_key!("plugin_config"), "table", "{}", "≤ 64KiB", "Handed to the plugin as JSON."),
         key(
             endpoint_key!("signing_secrets"),
             "list of secrets",

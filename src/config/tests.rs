@@ -242,6 +242,11 @@ fn every_rule_has_its_message() {
         (e("plugin = \"rules\""), "tenants.a.endpoints.e.plugin", "no plugin `rules`"),
         (e("event_types = [\"[\"]"), "tenants.a.endpoints.e.event_types[0]", "not a pattern"),
         (e("event_types = [\"\"]"), "tenants.a.endpoints.e.event_types[0]", "1 to 256 bytes"),
+        (
+            e(&format!("plugin_config = {{ a = \"{}\" }}", "x".repeat(65_536))),
+            "tenants.a.endpoints.e.plugin_config",
+            "more than 64KiB",
+        ),
         (e("plugin_config = 5"), "tenants.a.endpoints.e.plugin_config", "a table"),
         (e("plugin_config = { at = 1979-05-27 }"), "tenants.a.endpoints.e.plugin_config.at", "in quotes"),
         (e("signing_secrets = [\"env:S\"]"), "tenants.a.endpoints.e.signing_secrets[0]", "whsec_"),

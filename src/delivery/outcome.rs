@@ -25,6 +25,8 @@ impl Reason {
     pub const SHUTDOWN: Reason = Reason::word("shutdown");
 
     /// A reason of ours.
+    pub const BYTES_MAX: usize = 64;
+
     pub const fn word(word: &'static str) -> Self {
         Reason(std::borrow::Cow::Borrowed(word))
     }
@@ -37,7 +39,7 @@ impl Reason {
     /// A reason from outside; `None` when it is not of the allowed form.
     pub fn parse(text: &str) -> Option<Self> {
         let ok = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'-');
-        ((1..=64).contains(&text.len()) && text.bytes().all(ok)).then(|| Reason(text.to_owned().into()))
+        ((1..=Self::BYTES_MAX).contains(&text.len()) && text.bytes().all(ok)).then(|| Reason(text.to_owned().into()))
     }
 
     pub fn as_str(&self) -> &str {

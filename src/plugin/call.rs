@@ -1,20 +1,49 @@
 //! One call's store: what the guest may take, when it must be done, what it wrote, and what its failure is called.
 
 use super::bindings::hookgate::plugin::{log, types};
+use super::lane::{Meter, QUICK_MAX, thread_cpu};
 use super::{Limits, LogLine, engine};
 use crate::delivery::{Fault, FaultKind};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline, WasmBacktrace};
 
 /// What goes with a store. A store serves one call and is gone.
 pub(super) struct CallState {
-    deadline: Instant,
+    budget: Budget,
+    call_time_max: Duration,
     pub(super) memory_bytes: usize,
     memory_bytes_max: usize,
     memory_growth: usize,
     memory_refused: bool,
     table_elements: usize,
     pub(super) log: CallLog,
+}
+
+/// What a call may take of a processor.
+pub(super) enum Budget {
+    /// A millisecond or two, at a stretch: whoever is not done by then is [`NotQuick`].
+    Quick {
+        began: Instant,
+        /// CPU time of the thread at the first tick.
+        first_tick: Option<Duration>,
+    },
+    /// All that the limits allow, in slices of a tick.
+    Long(Arc<Meter>),
+}
+
+impl Budget {
+    pub(super) fn quick() -> Self {
+        Budget::Quick { began: Instant::now(), first_tick: None }
+    }
+
+    /// Of a long call it is CPU time; a quick one is over before anything comes between.
+    pub(super) fn spent(&self) -> Duration {
+        match self {
+            Budget::Quick { began, .. } => began.elapsed(),
+            Budget::Long(meter) => meter.spent(),
+        }
+    }
 }
 
 /// The lines of a call, bounded in number and length.
@@ -67,9 +96,10 @@ pub(super) fn printable(text: &str, bytes_max: usize) -> String {
 
 impl CallState {
     /// A store for one call that begins now.
-    pub(super) fn store(engine: &wasmtime::Engine, limits: &Limits, began: Instant) -> Store<CallState> {
+    pub(super) fn store(engine: &wasmtime::Engine, limits: &Limits, budget: Budget) -> Store<CallState> {
         let state = CallState {
-            deadline: began + limits.call_time_max,
+            budget,
+            call_time_max: limits.call_time_max,
             memory_bytes: 0,
             memory_bytes_max: limits.memory_bytes_max,
             memory_growth: 0,
@@ -81,13 +111,26 @@ impl CallState {
         store.limiter(|state| state);
         store.set_hostcall_fuel(limits.output_bytes_max);
         store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|store| {
-            if Instant::now() >= store.data().deadline {
-                return Err(DeadlinePassed.into());
-            }
-            Ok(UpdateDeadline::Yield(1))
-        });
+        store.epoch_deadline_callback(|mut store| store.data_mut().tick());
         store
+    }
+
+    /// A guest has run into the next tick.
+    fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
+        match &mut self.budget {
+            // A tick comes at any time, and a thread may have been kept from running: what counts is CPU from here on.
+            Budget::Quick { first_tick, .. } => {
+                let now = thread_cpu();
+                let since = now.saturating_sub(*first_tick.get_or_insert(now));
+                if since >= QUICK_MAX { Err(NotQuick.into()) } else { Ok(UpdateDeadline::Continue(1)) }
+            }
+            Budget::Long(meter) if meter.spent() >= self.call_time_max => Err(DeadlinePassed.into()),
+            Budget::Long(_) => Ok(UpdateDeadline::Yield(1)),
+        }
+    }
+
+    pub(super) fn spent(&self) -> Duration {
+        self.budget.spent()
     }
 
     pub(super) fn fault(&self, error: &wasmtime::Error) -> Fault {
@@ -127,6 +170,11 @@ const FUEL_EXHAUSTED: &str = "too much data is being copied between the host and
 #[derive(Debug, thiserror::Error)]
 #[error("not done when its time was over")]
 struct DeadlinePassed;
+
+/// No fault: it is called again, where there is more time.
+#[derive(Debug, thiserror::Error)]
+#[error("not done at a stretch")]
+pub(super) struct NotQuick;
 
 /// Where in the guest it happened, as far as the component has names.
 fn place(backtrace: &WasmBacktrace) -> String {
@@ -210,7 +258,7 @@ mod tests {
     fn memories_and_tables_are_summed() {
         let engine = engine::engine(engine::Allocator::OnDemand, 1).unwrap();
         let limits = Limits { memory_bytes_max: 100, ..Limits::default() };
-        let mut store = CallState::store(&engine, &limits, Instant::now());
+        let mut store = CallState::store(&engine, &limits, Budget::quick());
         let state = store.data_mut();
         assert!(state.memory_growing(0, 60, None).unwrap());
         assert!(state.memory_growing(0, 40, None).unwrap());

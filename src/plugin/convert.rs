@@ -13,8 +13,8 @@ use std::time::Duration;
 
 pub(super) type Fields<'a> = SmallVec<[wit::FieldParam<'a>; 16]>;
 
-const PATH_BYTES_MAX: usize = 2048;
-const REFERENCE_BYTES_MAX: usize = 512;
+pub(super) const PATH_BYTES_MAX: usize = 2048;
+pub(super) const REFERENCE_BYTES_MAX: usize = 512;
 
 /// The attribute of an attempt that tells how many response headers were left out for not being UTF-8.
 const HEADERS_DROPPED: &str = "response-headers-dropped";

@@ -18,6 +18,11 @@ pub(super) const MEMORIES_MAX: u32 = 4;
 pub(super) const TABLES_MAX: u32 = 64;
 pub(super) const CORE_INSTANCES_MAX: u32 = 64;
 pub(super) const TABLE_ELEMENTS_MAX: usize = 20_000;
+pub(super) const MEMORIES_PER_MODULE_MAX: u32 = 1;
+pub(super) const TABLES_PER_MODULE_MAX: u32 = 2;
+/// Globals, and what else the engine keeps of an instance.
+pub(super) const INSTANCE_BYTES_MAX: usize = 1 << 20;
+pub(super) const STACK_BYTES_MAX: usize = 512 << 10;
 
 /// A guest in a loop is looked at once in this time: it yields to others, or has come to its deadline.
 pub(super) const TICK: Duration = Duration::from_millis(1);
@@ -27,7 +32,7 @@ pub(super) fn engine(allocator: Allocator, calls_max: u32) -> wasmtime::Result<E
     config
         .epoch_interruption(true)
         .concurrency_support(false)
-        .max_wasm_stack(512 << 10)
+        .max_wasm_stack(STACK_BYTES_MAX)
         .async_stack_size(1 << 20)
         .memory_reservation(4 << 30)
         .memory_guard_size(32 << 20)
@@ -58,12 +63,12 @@ fn pool(calls_max: u32) -> PoolingAllocationConfig {
         .max_core_instances_per_component(CORE_INSTANCES_MAX)
         .max_tables_per_component(TABLES_MAX)
         .max_memories_per_component(MEMORIES_MAX)
-        .max_tables_per_module(2)
-        .max_memories_per_module(1)
+        .max_tables_per_module(TABLES_PER_MODULE_MAX)
+        .max_memories_per_module(MEMORIES_PER_MODULE_MAX)
         .table_elements(TABLE_ELEMENTS_MAX)
         .max_memory_size(super::Limits::CAPS.memory_bytes_max)
-        .max_component_instance_size(1 << 20)
-        .max_core_instance_size(1 << 20)
+        .max_component_instance_size(INSTANCE_BYTES_MAX)
+        .max_core_instance_size(INSTANCE_BYTES_MAX)
         // A slot is wiped by looking up which pages were written (Linux 6.7 or later) and clearing those in place.
         // Otherwise each call gives its pages back to the kernel, and calls on several threads wait for each other
         // there: two threads then did less than one.

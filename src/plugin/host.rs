@@ -6,11 +6,12 @@ use super::call::CallState;
 use super::compile::{CompileLimits, Compiler};
 use super::convert::OwnedHeaders;
 use super::engine::{self, Allocator};
-use super::limits::within;
+use super::lane::{self, Lane};
+use super::limits::{CONFIG_BYTES_MAX, millis, within};
 use super::load::Loaded;
 use super::ticker::Ticker;
-use super::{Digest, Limits};
-use crate::delivery::Name;
+use super::{Digest, Limits, Plugin, convert};
+use crate::delivery::{Name, Reason};
 use crate::secret::Secret;
 use http::HeaderName;
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ const CALLS_CAP: usize = 1024;
 /// What the host needs to know.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Calls at a time, in the process. The pool has as many slots.
+    /// Quick calls at a time, in the process. The pool has as many slots, and further ones for long calls.
     pub calls_max: usize,
     /// Calls at a time of one tenant.
     pub calls_per_tenant_max: usize,
@@ -66,10 +67,35 @@ impl Settings {
         }
     }
 
+    /// Everything that bounds a plugin, by name: what is held against its breakers by the hostile suite.
+    pub fn bounds(&self) -> Vec<(&'static str, usize)> {
+        let CompileLimits { cpu_max, memory_bytes_max } = self.compile;
+        let mut bounds = self.limits.rows().to_vec();
+        bounds.extend([
+            ("config_bytes_max", CONFIG_BYTES_MAX),
+            ("calls_per_tenant_max", self.calls_per_tenant_max),
+            ("compile.cpu_max (milliseconds)", millis(cpu_max)),
+            ("compile.memory_bytes_max", memory_bytes_max),
+            ("path and query, bytes", convert::PATH_BYTES_MAX),
+            ("reference, bytes", convert::REFERENCE_BYTES_MAX),
+            ("reason code, bytes", Reason::BYTES_MAX),
+            ("stack, bytes", engine::STACK_BYTES_MAX),
+            ("memories", engine::MEMORIES_MAX as usize),
+            ("memories of a module", engine::MEMORIES_PER_MODULE_MAX as usize),
+            ("tables", engine::TABLES_MAX as usize),
+            ("tables of a module", engine::TABLES_PER_MODULE_MAX as usize),
+            ("table elements", engine::TABLE_ELEMENTS_MAX),
+            ("core instances", engine::CORE_INSTANCES_MAX as usize),
+            ("an instance's own data, bytes", engine::INSTANCE_BYTES_MAX),
+            ("faults in a row", Plugin::FAULTS_MAX as usize),
+            ("imports beside log", 0),
+        ]);
+        bounds
+    }
+
     fn check(&self) -> Result<(), HostError> {
         within("calls_max", self.calls_max, CALLS_CAP)?;
         within("calls_per_tenant_max", self.calls_per_tenant_max, self.calls_max)?;
-        let millis = |d: Duration| usize::try_from(d.as_millis()).unwrap_or(usize::MAX);
         within("wait_max (milliseconds)", millis(self.wait_max), 60_000)?;
         let caps = CompileLimits::CAPS;
         within("compile.cpu_max (milliseconds)", millis(self.compile.cpu_max), millis(caps.cpu_max))?;
@@ -96,14 +122,15 @@ pub enum HostError {
          smaller calls_max or the on-demand allocator"
     )]
     Engine(String),
-    #[error("the thread that ends long plugin calls cannot start: {0}")]
-    Ticker(std::io::Error),
+    #[error("the threads of plugin calls cannot start: {0}")]
+    Threads(std::io::Error),
 }
 
 /// One for the process. Plugins hold on to it.
 pub struct Host {
     pub(super) engine: Engine,
     pub(super) ticker: Ticker,
+    pub(super) lane: Lane,
     pub(super) linker: Linker<CallState>,
     pub(super) owned: OwnedHeaders,
     pub(super) settings: Settings,
@@ -127,7 +154,7 @@ impl Host {
     pub fn new(settings: Settings) -> Result<Arc<Host>, HostError> {
         settings.check()?;
         let failed = |e: wasmtime::Error| HostError::Engine(format!("{e:#}"));
-        let slots = u32::try_from(settings.calls_max).unwrap_or(u32::MAX);
+        let slots = u32::try_from(settings.calls_max).unwrap_or(u32::MAX).saturating_add(lane::BEGUN_MAX);
         let engine = engine::engine(settings.allocator, slots).map_err(failed)?;
         let mut linker = Linker::new(&engine);
         bindings::Plugin::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).map_err(failed)?;
@@ -136,10 +163,12 @@ impl Host {
                 .map_err(|source| HostError::Cache { dir, source })
         });
         let artefacts = artefacts.transpose()?;
-        let ticker = Ticker::start(&engine).map_err(HostError::Ticker)?;
+        let ticker = Ticker::start(&engine).map_err(HostError::Threads)?;
+        let lane = Lane::start().map_err(HostError::Threads)?;
         Ok(Arc::new(Host {
             engine,
             ticker,
+            lane,
             linker,
             owned: OwnedHeaders::new(settings.extra_owned.clone()),
             calls: Semaphore::new(settings.calls_max),

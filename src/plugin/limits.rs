@@ -6,12 +6,15 @@ use std::time::Duration;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
+/// Of an endpoint's configuration, as the JSON text that is handed over: `input_too_large`.
+pub const CONFIG_BYTES_MAX: usize = 64 * KIB;
+
 /// The limits of one tenant's plugins. What breaks one is a fault of the kind that is named here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Of a component, at load.
     pub component_bytes_max: usize,
-    /// Wall time of a call, without the wait for its turn: `deadline`.
+    /// Processor time of a call: `deadline`.
     pub call_time_max: Duration,
     /// All linear memories of an instance together: `memory`.
     pub memory_bytes_max: usize,
@@ -63,24 +66,43 @@ impl Limits {
         log_line_bytes_max: KIB,
     };
 
+    /// Each by its name. A field that is missing here does not compile.
+    pub(super) fn rows(&self) -> [(&'static str, usize); 10] {
+        let Limits {
+            component_bytes_max,
+            call_time_max,
+            memory_bytes_max,
+            input_bytes_max,
+            response_bytes_max,
+            output_bytes_max,
+            headers_max,
+            header_bytes_max,
+            log_lines_max,
+            log_line_bytes_max,
+        } = *self;
+        [
+            ("component_bytes_max", component_bytes_max),
+            ("call_time_max (milliseconds)", millis(call_time_max)),
+            ("memory_bytes_max", memory_bytes_max),
+            ("input_bytes_max", input_bytes_max),
+            ("response_bytes_max", response_bytes_max),
+            ("output_bytes_max", output_bytes_max),
+            ("headers_max", headers_max),
+            ("header_bytes_max", header_bytes_max),
+            ("log_lines_max", log_lines_max),
+            ("log_line_bytes_max", log_line_bytes_max),
+        ]
+    }
+
     /// Every limit must be above zero and within [`Limits::CAPS`].
     pub fn check(&self) -> Result<(), HostError> {
-        let millis = |d: Duration| usize::try_from(d.as_millis()).unwrap_or(usize::MAX);
-        let caps = Self::CAPS;
-        let rows = [
-            ("component_bytes_max", self.component_bytes_max, caps.component_bytes_max),
-            ("call_time_max (milliseconds)", millis(self.call_time_max), millis(caps.call_time_max)),
-            ("memory_bytes_max", self.memory_bytes_max, caps.memory_bytes_max),
-            ("input_bytes_max", self.input_bytes_max, caps.input_bytes_max),
-            ("response_bytes_max", self.response_bytes_max, caps.response_bytes_max),
-            ("output_bytes_max", self.output_bytes_max, caps.output_bytes_max),
-            ("headers_max", self.headers_max, caps.headers_max),
-            ("header_bytes_max", self.header_bytes_max, caps.header_bytes_max),
-            ("log_lines_max", self.log_lines_max, caps.log_lines_max),
-            ("log_line_bytes_max", self.log_line_bytes_max, caps.log_line_bytes_max),
-        ];
-        rows.into_iter().try_for_each(|(field, given, cap)| within(field, given, cap))
+        let rows = self.rows().into_iter().zip(Self::CAPS.rows());
+        rows.into_iter().try_for_each(|((field, given), (_, cap))| within(field, given, cap))
     }
+}
+
+pub(super) fn millis(span: Duration) -> usize {
+    usize::try_from(span.as_millis()).unwrap_or(usize::MAX)
 }
 
 /// `given` must be from 1 to `cap`.

@@ -4,17 +4,18 @@
 use super::artefact::Verified;
 use super::bindings::exports::hookgate::plugin::{classifier, transformer};
 use super::call::CallState;
-use super::rules::slot;
+use super::lane::Pace;
 use super::{
     AttemptView, Digest, EndpointView, EventView, Exports, Host, OutcomeView, Plugin, Rejected, Rules as _, compile,
     inspect,
 };
 use crate::clock::Timestamp;
 use crate::delivery::{Fault, FaultKind, Name};
+use crate::telemetry::PLUGIN_COMPILATIONS;
 use bytes::Bytes;
 use http::HeaderMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre};
 
@@ -25,7 +26,8 @@ pub(super) struct Loaded {
     pub(super) pre: InstancePre<CallState>,
     pub(super) transform: Option<transformer::GuestIndices>,
     pub(super) classify: Option<classifier::GuestIndices>,
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: OnceLock<Vec<String>>,
+    pub(super) pace: Pace,
 }
 
 impl Host {
@@ -49,13 +51,11 @@ impl Host {
         }
         let component = self.component(tenant, digest, wasm).await?;
         let loaded = Arc::new(self.link(&component, exports, digest, wasm.len())?);
-        self.instantiate_once(tenant, &loaded).await?;
-        let mut plugin = Plugin::new(self, tenant, loaded);
+        let plugin = Plugin::new(self, tenant, Arc::clone(&loaded));
+        plugin.instantiate_once().await?;
         let warnings = trial(&plugin).await;
-        if let Some(loaded) = Arc::get_mut(&mut plugin.loaded) {
-            loaded.warnings = warnings;
-        }
-        self.keep(tenant, &plugin.loaded);
+        loaded.warnings.get_or_init(|| warnings);
+        self.keep(tenant, &loaded);
         Ok(plugin)
     }
 
@@ -63,6 +63,7 @@ impl Host {
         if let Some(component) = self.from_cache(tenant, digest, None).await? {
             return Ok(component);
         }
+        metrics::counter!(PLUGIN_COMPILATIONS).increment(1);
         let artefact = compile::compile(&self.settings.compiler, self.settings.compile, wasm).await?;
         if self.artefacts.is_none() {
             return from_memory(&self.engine, &artefact).map_err(|e| does_not_fit(&e));
@@ -97,7 +98,13 @@ impl Host {
         tokio::task::spawn_blocking(work).await.map_err(|e| Rejected::host(e.to_string()))?
     }
 
-    fn link(&self, component: &Component, exports: Exports, digest: Digest, size: usize) -> Result<Loaded, Rejected> {
+    pub(super) fn link(
+        &self,
+        component: &Component,
+        exports: Exports,
+        digest: Digest,
+        size: usize,
+    ) -> Result<Loaded, Rejected> {
         let pre = self.linker.instantiate_pre(component).map_err(|e| wrong_types(&e))?;
         let transform = exports.transform.then(|| transformer::GuestIndices::new(&pre)).transpose();
         let classify = exports.classify.then(|| classifier::GuestIndices::new(&pre)).transpose();
@@ -107,29 +114,9 @@ impl Host {
             transform: transform.map_err(|e| wrong_types(&e))?,
             classify: classify.map_err(|e| wrong_types(&e))?,
             pre,
-            warnings: Vec::new(),
+            warnings: OnceLock::new(),
+            pace: Pace::unknown(),
         })
-    }
-
-    /// Linking looks at names alone: types are compared when there is an instance.
-    async fn instantiate_once(&self, tenant: &Name, loaded: &Loaded) -> Result<(), Rejected> {
-        let busy = |fault: Fault| Rejected::host(fault.detail);
-        let tenant_calls = self.tenant_calls(tenant);
-        let _tenant_slot = slot(&tenant_calls, self.settings.wait_max).await.map_err(busy)?;
-        let _slot = slot(&self.calls, self.settings.wait_max).await.map_err(busy)?;
-        let _ticking = self.ticker.during_call();
-        let mut store = CallState::store(&self.engine, self.limits(tenant), Instant::now());
-        let instance = match loaded.pre.instantiate_async(&mut store).await {
-            Ok(instance) => instance,
-            Err(e) => return Err(no_instance(&store.data().fault(&e))),
-        };
-        if let Some(transform) = &loaded.transform {
-            transform.load(&mut store, &instance).map_err(|e| wrong_types(&e))?;
-        }
-        if let Some(classify) = &loaded.classify {
-            classify.load(&mut store, &instance).map_err(|e| wrong_types(&e))?;
-        }
-        Ok(())
     }
 }
 
@@ -154,7 +141,7 @@ fn does_not_fit(error: &wasmtime::Error) -> Rejected {
     }
 }
 
-fn wrong_types(error: &wasmtime::Error) -> Rejected {
+pub(super) fn wrong_types(error: &wasmtime::Error) -> Rejected {
     Rejected {
         rule: "types",
         finding: format!("its functions are not those of hookgate:plugin 1.x: {error:#}"),
@@ -162,7 +149,7 @@ fn wrong_types(error: &wasmtime::Error) -> Rejected {
     }
 }
 
-fn no_instance(fault: &Fault) -> Rejected {
+pub(super) fn no_instance(fault: &Fault) -> Rejected {
     if fault.kind == FaultKind::Memory {
         return Rejected {
             rule: "memory",

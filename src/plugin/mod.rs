@@ -15,8 +15,10 @@ mod engine;
 pub mod fixture;
 mod host;
 mod inspect;
+mod lane;
 mod limits;
 mod load;
+mod owned;
 mod rules;
 mod ticker;
 
@@ -25,7 +27,7 @@ pub use compile::{CompileLimits, Compiler};
 pub use engine::Allocator;
 pub use host::{Host, HostError, Settings};
 pub use inspect::{Survey, look, survey};
-pub use limits::Limits;
+pub use limits::{CONFIG_BYTES_MAX, Limits};
 pub use rules::Plugin;
 
 use crate::clock::Timestamp;
@@ -94,6 +96,7 @@ pub struct LogLine {
 #[derive(Clone, Debug)]
 pub struct Call<T> {
     pub result: Result<T, Fault>,
+    /// Without waiting: of a long call, the CPU time that it was given.
     pub took: Duration,
     /// All linear memories of the instance together, at the end.
     pub memory_bytes: usize,

@@ -88,6 +88,8 @@ async fn a_version_is_exchanged_taken_back_and_kept_over_a_kill() {
     publish(&gateway).await;
     assert_eq!(last_attempt(&gateway, 3).await["plugin_version"], one.as_str());
     assert_eq!(gateway.post("plugins/rules/rollback", &json!({})).await.code(), "nothing_before");
+    let compilations = async |gateway: &Gateway| gateway.metric("hookgate_plugin_compilations_total").await;
+    assert_eq!(compilations(&gateway).await, Some(2.0), "each once, however often it comes into use");
 
     // A kill, a reload and a start without anything compiled: still the first.
     gateway.kill();
@@ -97,6 +99,7 @@ async fn a_version_is_exchanged_taken_back_and_kept_over_a_kill() {
     until("the reload is done", || async { gateway.log().contains("plugins were applied").then_some(()) }).await;
     publish(&gateway).await;
     assert_eq!(last_attempt(&gateway, 4).await["plugin_version"], one.as_str());
+    assert_eq!(compilations(&gateway).await, Some(1.0), "once after the cache was lost, and not at the reload");
     let bodies: Vec<_> = receiver.journal().iter().map(|seen| String::from_utf8(seen.body.to_vec()).unwrap()).collect();
     assert_eq!(bodies, ["first rules", "second rules", "first rules", "first rules"]);
 

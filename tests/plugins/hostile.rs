@@ -140,7 +140,7 @@ async fn a_loop_leaves_the_thread_to_others() {
     // One thread for all: while the guest loops, this task goes on.
     let host = host();
     let plugin = load(&host, &spin()).await;
-    let good = load(&host, &guests::classify_says(&Says::Delivered { reference: None })).await;
+    let good = other(&host, &guests::classify_says(&Says::Delivered { reference: None })).await;
     let mut looping = std::pin::pin!(answer(&plugin, 200, &[], ""));
     let mut answers = 0;
     loop {
@@ -157,6 +157,11 @@ async fn a_loop_leaves_the_thread_to_others() {
         }
     }
     assert!(answers > 5, "{answers} answers beside a loop of 100 ms");
+}
+
+/// As another tenant's.
+async fn other(host: &Arc<Host>, wasm: &[u8]) -> Plugin {
+    host.load(&"other".parse().unwrap(), wasm).await.unwrap()
 }
 
 #[tokio::test]
@@ -277,33 +282,122 @@ async fn twenty_faults_in_a_row_disable_a_version_until_it_is_loaded_again() {
     assert!(answer(&again, 200, &[], "").await.result.is_ok());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_that_fills_its_slots_waits_alone() {
-    let mut settings = settings();
-    settings.wait_max = Duration::from_millis(1);
-    settings.limits.call_time_max = Duration::from_millis(500);
-    let host = Host::new(settings).unwrap();
-    let plugin = Arc::new(load(&host, &spin()).await);
-    let other = guests::classify_says(&Says::Delivered { reference: None });
-    let other = host.load(&"other".parse().unwrap(), &other).await.unwrap();
-    let calls: Vec<_> = (0..6)
-        .map(|_| {
-            let plugin = Arc::clone(&plugin);
-            tokio::spawn(async move { answer(&plugin, 200, &[], "").await.result.unwrap_err().kind })
-        })
-        .collect();
-    // Others are served all the while.
-    while !calls.iter().all(tokio::task::JoinHandle::is_finished) {
-        assert!(answer(&other, 200, &[], "").await.result.is_ok());
-        tokio::task::yield_now().await;
+/// Eight endless calls of one tenant, while `meanwhile` is asked again and again; the kinds of their faults.
+async fn eight_loops(plugin: &Arc<Plugin>, mut meanwhile: impl AsyncFnMut()) -> Vec<FaultKind> {
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let plugin = Arc::clone(plugin);
+        calls.spawn_local(async move { answer(&plugin, 200, &[], "").await.result.unwrap_err().kind });
     }
     let mut kinds = Vec::new();
-    for call in calls {
-        kinds.push(call.await.unwrap());
+    while !calls.is_empty() {
+        meanwhile().await;
+        tokio::time::sleep(Duration::from_millis(1)).await; // poll: the loops are done
+        while let Some(kind) = calls.try_join_next() {
+            kinds.push(kind.unwrap());
+        }
     }
-    let count = |kind| kinds.iter().filter(|k| **k == kind).count();
-    assert_eq!((count(FaultKind::Deadline), count(FaultKind::Unavailable)), (4, 2), "{kinds:?}");
-    assert_eq!(plugin.consecutive_faults(), 4, "to be kept waiting is no fault of the plugin");
+    kinds
+}
+
+/// On one thread, so that what is counted can be seen.
+fn counted(run: impl AsyncFnOnce()) -> String {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || tokio::task::LocalSet::new().block_on(&runtime, run()));
+    recorder.handle().render()
+}
+
+#[test]
+fn a_tenant_that_fills_its_turns_waits_alone_and_it_shows() {
+    let good = guests::classify_says(&Says::Delivered { reference: None });
+    let text = counted(async || {
+        let mut settings = settings();
+        settings.calls_per_tenant_max = 3;
+        settings.limits.call_time_max = Duration::from_millis(60);
+        settings.wait_max = Duration::from_secs(60);
+        let host = Host::new(settings).unwrap();
+        let plugin = Arc::new(load(&host, &spin()).await);
+        let other = other(&host, &good).await;
+        let mut served = 0;
+        let kinds = eight_loops(&plugin, async || {
+            assert!(answer(&other, 200, &[], "").await.result.is_ok(), "another tenant's turns are its own");
+            served += 1;
+        });
+        assert_eq!(kinds.await, [FaultKind::Deadline; 8]);
+        assert!(served > 8, "{served} calls of another tenant beside eight loops");
+    });
+    let waited = "hookgate_plugin_waits_total{for=\"tenant\"} 5\n";
+    assert!(text.contains(waited), "five of eight had to wait for three turns:\n{text}");
+}
+
+#[test]
+fn who_waits_too_long_for_a_turn_is_unavailable() {
+    counted(async || {
+        let mut settings = settings();
+        settings.calls_per_tenant_max = 1;
+        settings.wait_max = Duration::from_millis(20);
+        settings.limits.call_time_max = Duration::from_millis(100);
+        let host = Host::new(settings).unwrap();
+        let plugin = Arc::new(load(&host, &spin()).await);
+        let kinds = eight_loops(&plugin, async || {}).await;
+        let count = |kind| kinds.iter().filter(|k| **k == kind).count();
+        assert_eq!((count(FaultKind::Deadline), count(FaultKind::Unavailable)), (1, 7), "{kinds:?}");
+        assert_eq!(plugin.consecutive_faults(), 1, "to be kept waiting is no fault of the plugin");
+    });
+}
+
+#[test]
+fn tenants_take_turns_on_the_lane() {
+    // Some ticks long, and so no call for the runtime.
+    let long = "(local $n i32) (loop $l
+        (local.set $n (i32.add (local.get $n) (i32.const 1)))
+        (br_if $l (i32.lt_u (local.get $n) (i32.const 20000000))))";
+    let long = guests::classify_runs(&format!("{long} {OK}"));
+    let text = counted(async || {
+        let mut settings = settings();
+        settings.calls_per_tenant_max = 8;
+        settings.wait_max = Duration::from_secs(60);
+        let host = Host::new(settings).unwrap();
+        let plugin = Arc::new(load(&host, &spin()).await);
+        let other = other(&host, &long).await;
+        let mut left = Vec::new();
+        let kinds = eight_loops(&plugin, async || {
+            if left.len() < 3 {
+                let call = answer(&other, 200, &[], "").await;
+                assert!(call.result.is_ok(), "{call:?}");
+                left.push(plugin.consecutive_faults());
+            }
+        });
+        assert_eq!(kinds.await, [FaultKind::Deadline; 8]);
+        // 0.8 s of loops stand in the queue: who came later is done before.
+        assert!(left.iter().all(|done| *done < 8), "loops that were done before each long call: {left:?}");
+    });
+    assert!(text.contains("hookgate_plugin_long_calls_total"), "{text}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_was_long_once_comes_back_by_quick_calls() {
+    // Loops on an answer of more than 300, answers otherwise.
+    let moody =
+        format!("(if (i32.gt_u (i32.load16_u offset=76 (local.get 0)) (i32.const 300)) (then (loop $l (br $l)))) {OK}");
+    let host = host();
+    let plugin = load(&host, &guests::classify_runs(&moody)).await;
+    let on_the_lane = async |status| {
+        let before = plugin.long_calls();
+        let result = answer(&plugin, status, &[], "").await.result;
+        assert_eq!(result.is_ok(), status == 200);
+        plugin.long_calls() > before
+    };
+    assert!(on_the_lane(500).await);
+    let mut quick = 0;
+    while on_the_lane(200).await {
+        quick += 1;
+        assert!(quick < 1000, "it does not come back");
+    }
+    assert!(quick >= 50, "it was trusted again after {quick} quick calls");
+    assert!(on_the_lane(500).await, "what takes long is made again on the lane");
+    assert!(on_the_lane(200).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -365,7 +459,9 @@ fn calls_and_faults_are_counted_but_for_the_trial() {
         runtime.block_on(async {
             let host = host();
             let plugin = load(&host, &guests::classify_runs("unreachable")).await;
-            assert_eq!((plugin.warnings().len(), metrics.render()), (1, String::new()));
+            let counted = metrics.render();
+            assert_eq!(plugin.warnings().len(), 1);
+            assert!(!counted.contains("faults") && !counted.contains("call_seconds"), "{counted}");
             fault(&plugin).await;
             let plugin = load(&host, &guests::transform_skips("no")).await;
             transform(&plugin, "{}", "{}").await.result.unwrap();
@@ -375,6 +471,7 @@ fn calls_and_faults_are_counted_but_for_the_trial() {
     });
     let text = metrics.render();
     for line in [
+        "hookgate_plugin_compilations_total 2",
         "hookgate_plugin_faults_total{kind=\"trap\"} 1",
         "hookgate_plugin_faults_total{kind=\"input_too_large\"} 1",
         "hookgate_plugin_call_seconds_count{call=\"classify\"} 1",
