@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) repetitions: u32,
     pub(crate) span: Duration,
     pub(crate) warm_up: Duration,
+    /// For how long a hostile plugin is at it before it is measured beside others.
+    pub(crate) worn: Duration,
     pub(crate) parts: Vec<Part>,
     /// Events in the past of the aged ledger: delivered, and waiting.
     pub(crate) past: (u64, u64),
@@ -347,7 +349,8 @@ impl Session<'_> {
             let route = Route::Beside { receiver: self.receiver.at, plugin: plugin.clone(), hostile };
             let gateway = Gateway::start(dir.path(), &route).await?;
             let others = Others::watch([self.receiver.pid(), gateway.pid()])?;
-            self.beside(&gateway, row, attack, Gateway::PLAIN_PATH, self.plan.warm_up).await?;
+            // As it is for hours: what a tenant may waste at once is wasted.
+            self.beside(&gateway, row, attack, Gateway::NOISY_PATH, self.plan.warm_up + self.plan.worn).await?;
             let (mut without, mut with) = (Vec::new(), Vec::new());
             for _ in 0..self.plan.pairs {
                 for (path, phases) in [(Gateway::PLAIN_PATH, &mut without), (Gateway::NOISY_PATH, &mut with)] {

@@ -9,12 +9,15 @@
 //! [`LOOK`] whether the lane comes on. When it does not, the reserve runs one slice, and rests twice as long. A
 //! call that the lane is stuck in it makes again from the beginning, which can be told by nobody.
 //!
+//! Time that comes to nothing is bounded: a tenant whose calls have wasted more than [`WASTE_BURST`] in faults rests here
+//! until that is paid back. Even the idle class is felt: a thread that wakes where it runs may wait for the next tick.
+//!
 //! A thread of the lane may be preempted with a lock in its hand. While anybody waits for that lock, the processor has
 //! nothing better to do than to run it.
 
 use crate::delivery::Name;
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -44,6 +47,11 @@ const STUCK: Duration = Duration::from_millis(20);
 
 /// How many times what it took the reserve rests: at most a third of a core is taken from others.
 const REST: u32 = 2;
+
+/// What a tenant's calls may waste at once: more than a version can until its faults in a row disable it.
+const WASTE_BURST: Duration = Duration::from_secs(3);
+/// Paid back in so many times the time that was wasted: two percent of a core.
+const WASTE_PAID_IN: u32 = 50;
 
 /// A call that was begun may take so many times its CPU time until it is given up.
 const STRETCH: u32 = 20;
@@ -240,10 +248,30 @@ struct Line {
     jobs: VecDeque<Job>,
 }
 
+/// Time of a tenant's calls that came to nothing, as of a moment.
+struct Waste {
+    wasted: Duration,
+    at: Instant,
+}
+
+impl Waste {
+    fn left(&self, now: Instant) -> Duration {
+        self.wasted.saturating_sub(now.saturating_duration_since(self.at) / WASTE_PAID_IN)
+    }
+
+    /// How long its calls rest; `None`: they do not.
+    fn rest(&self, now: Instant) -> Option<Duration> {
+        let beyond = self.left(now).saturating_sub(WASTE_BURST);
+        if beyond.is_zero() { None } else { Some(beyond * WASTE_PAID_IN) }
+    }
+}
+
 #[derive(Default)]
 struct Queue {
     /// Whose turn it is stands in front. None is empty.
     lines: VecDeque<Line>,
+    /// What each tenant's calls have wasted and not paid back.
+    wastes: HashMap<Name, Waste>,
     /// Calls that the reserve makes again, since the lane is stuck in them.
     again: VecDeque<Job>,
     /// What each thread of the lane is at, and since when; nothing, when the reserve has taken it over.
@@ -268,9 +296,13 @@ impl Queue {
 
     /// The first of the first line that may run; its tenant's next turn is after all others'.
     fn take(&mut self) -> Option<Job> {
+        let now = Instant::now();
+        self.wastes.retain(|_, waste| !waste.left(now).is_zero());
         let room = self.begun < BEGUN_MAX;
         let fits = |job: &Job| job.run.is_some() || room;
-        let at = self.lines.iter().position(|line| line.jobs.front().is_some_and(fits))?;
+        let rests = |tenant: &Name| self.wastes.get(tenant).is_some_and(|waste| waste.rest(now).is_some());
+        let may = |line: &Line| line.jobs.front().is_some_and(fits) && !rests(&line.tenant);
+        let at = self.lines.iter().position(may)?;
         let mut line = self.lines.remove(at)?;
         let job = line.jobs.pop_front()?;
         if !line.jobs.is_empty() {
@@ -278,6 +310,12 @@ impl Queue {
         }
         self.begun += u32::from(job.run.is_none());
         Some(job)
+    }
+
+    /// How long nothing can be taken, if somebody rests.
+    fn next_after(&self) -> Option<Duration> {
+        let now = Instant::now();
+        self.wastes.values().filter_map(|waste| waste.rest(now)).min()
     }
 
     /// For the reserve: what it has begun itself, what the lane is stuck in, what else waits.
@@ -314,7 +352,10 @@ impl Shared {
         let mut queue = self.queue();
         while !queue.closed {
             let Some(job) = queue.take() else {
-                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = match queue.next_after().filter(|_| !queue.lines.is_empty()) {
+                    Some(rest) => self.work.wait_timeout(queue, rest).unwrap_or_else(PoisonError::into_inner).0,
+                    None => self.work.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                };
                 continue;
             };
             queue.at[index] = Some((Instant::now(), job.again()));
@@ -404,6 +445,14 @@ impl Lane {
         Ok(lane)
     }
 
+    /// A call of the tenant's took `spent` and came to nothing.
+    pub(super) fn waste(&self, tenant: &Name, spent: Duration) {
+        let now = Instant::now();
+        let mut queue = self.shared.queue();
+        let left = queue.wastes.get(tenant).map_or(Duration::ZERO, |waste| waste.left(now));
+        queue.wastes.insert(tenant.clone(), Waste { wasted: left + spent, at: now });
+    }
+
     /// Runs what `make` makes in slices; it must be pending for nothing but its next slice, and do no harm when it is
     /// made twice. What is not begun within `wait_max` is given up; so is what was kept waiting for [`STRETCH`] times
     /// its `time_max`, and what nobody waits for any more.
@@ -470,6 +519,25 @@ mod tests {
             pace.note(QUICK_MAX / 2);
         }
         assert!(pace.is_quick());
+    }
+
+    #[test]
+    fn waste_is_paid_back_at_two_percent() {
+        let (at, second) = (Instant::now(), Duration::from_secs(1));
+        let waste = |seconds: u32| Waste { wasted: second * seconds, at };
+        for (wasted, after, left, rest) in [
+            (1, 0, 1, None),
+            (3, 0, 3, None),
+            (4, 0, 4, Some(50)),
+            (4, 25 * 2, 3, None),
+            (5, 50, 4, Some(50)),
+            (1, 50, 0, None),
+            (1, 500, 0, None),
+        ] {
+            let now = at + second * after;
+            assert_eq!(waste(wasted).left(now), second * left, "{wasted} s, {after} s later");
+            assert_eq!(waste(wasted).rest(now), rest.map(|rest| second * rest), "{wasted} s, {after} s later");
+        }
     }
 
     #[tokio::test]
@@ -562,5 +630,14 @@ mod tests {
         queue.begun = BEGUN_MAX;
         // What is begun goes on; nothing further begins.
         assert!(queue.take().is_some_and(|job| job.run.is_some()));
+        queue.begun = 0;
+        // Who has wasted too much is passed by.
+        let wasted = WASTE_BURST + Duration::from_secs(1);
+        let waste = |name: &str| (name.parse().unwrap(), Waste { wasted, at: Instant::now() });
+        queue.wastes = ["a", "b"].map(waste).into();
+        assert_eq!(queue.take().map(|job| job.tenant.to_string()).as_deref(), Some("c"));
+        assert!(queue.take().is_none() && queue.next_after().is_some_and(|rest| !rest.is_zero()));
+        queue.wastes.values_mut().for_each(|waste| waste.wasted = WASTE_BURST);
+        assert!(queue.take().is_some());
     }
 }

@@ -400,6 +400,11 @@ impl Plugin {
 
     /// Counts what a call on behalf of a delivery came to.
     fn counted<T>(&self, name: &'static str, call: Result<Call<T>, Fault>) -> Call<T> {
+        if let Ok(Call { result: Err(_), took, .. }) = &call
+            && *took >= lane::QUICK_MAX
+        {
+            self.caller.host.lane.waste(&self.tenant, *took);
+        }
         if self.standing == Standing::Aside {
             return call.unwrap_or_else(Call::not_made);
         }
