@@ -116,7 +116,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             repetitions: arguments.repetitions,
             span: Duration::from_secs(arguments.seconds.into()),
             warm_up: Duration::from_secs(1),
-            worn: Duration::from_secs(5),
+            worn: Duration::from_secs(25),
             parts: arguments.only,
             past: (arguments.delivered, arguments.pending),
             pairs: arguments.pairs,

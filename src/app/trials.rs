@@ -3,10 +3,13 @@
 
 use super::shipping::{AGAIN_AFTER, Shipping, Ware};
 use crate::admin::{Refusal, TrialWish};
+use crate::clock::Timestamp;
 use crate::crash;
 use crate::delivery::{Name, OnAmbiguous, TrialId, Why};
 use crate::dispatch::{Identity, Trial};
-use crate::ledger::{Begun, Course, EndTrial, Ending, LedgerError, NewTrial, TrialRow, VersionRow, VersionState};
+use crate::ledger::{
+    Begun, Course, EndTrial, Ending, LedgerError, NewTrial, PutBack, TrialRow, VersionRow, VersionState,
+};
 use crate::plugin::Plugin;
 use crate::telemetry::PLUGIN_CANARY_ROLLBACKS;
 use std::collections::{BTreeSet, HashSet};
@@ -145,32 +148,38 @@ impl Shipping {
     }
 
     async fn finish(self: Arc<Self>, ware: Arc<Ware>, trial: Arc<Trial>) {
+        let mut since = Timestamp::ZERO;
         // What is dead already need not wait for what is under way.
-        self.put_back(&ware, |row| row.id == trial.id, Left::More).await;
+        self.put_back(&ware, |row| row.id == trial.id, (Left::More, &mut since)).await;
         trial.end().await;
         if let Some(noted) = trial.take()
             && let Err(error) = self.ledger.note_trial(ware.declared.key, trial.id, noted).await
         {
             tracing::warn!(trial = %trial.id, %error, "the last figures of a trial are not written down");
         }
-        self.put_back(&ware, |row| row.id == trial.id, Left::Nothing).await;
+        self.put_back(&ware, |row| row.id == trial.id, (Left::Nothing, &mut since)).await;
         self.own().remove(&trial.id);
     }
 
     /// What an earlier process, or an earlier configuration, left to be put back.
     pub(super) async fn settle(self: Arc<Self>, ware: Arc<Ware>) {
         let is_left = |row: &TrialRow| row.plugin == ware.declared.name && !self.own().contains(&row.id);
-        self.put_back(&ware, is_left, Left::Nothing).await;
+        let mut since = Timestamp::ZERO;
+        self.put_back(&ware, is_left, (Left::Nothing, &mut since)).await;
     }
 
     /// Keeps at it while the ledger cannot: nothing stays dead by a canary's word.
-    async fn put_back(&self, ware: &Ware, which: impl Fn(&TrialRow) -> bool, left: Left) {
+    async fn put_back(&self, ware: &Ware, which: impl Fn(&TrialRow) -> bool, (left, since): (Left, &mut Timestamp)) {
         // poll: a ledger that cannot write now may soon.
-        while let Err(error) = self.try_put_back(ware, &which, left).await {
-            if matches!(error, LedgerError::Stopped(_)) {
-                return;
+        loop {
+            match self.try_put_back(ware, &which, (left, &mut *since)).await {
+                Ok(0) | Err(LedgerError::Stopped(_)) => return,
+                // They are settled soon, and then looked at once more.
+                Ok(_under_way) => {}
+                Err(error) => {
+                    tracing::warn!(plugin = %ware.declared.name, %error, "dead letters of a canary are not put back yet");
+                }
             }
-            tracing::warn!(plugin = %ware.declared.name, %error, "dead letters of a canary are not put back yet");
             tokio::time::sleep(AGAIN_AFTER).await;
         }
     }
@@ -179,20 +188,27 @@ impl Shipping {
         &self,
         ware: &Ware,
         which: &impl Fn(&TrialRow) -> bool,
-        left: Left,
-    ) -> Result<(), LedgerError> {
+        (left, since): (Left, &mut Timestamp),
+    ) -> Result<u64, LedgerError> {
+        let mut all_under_way = 0;
         let (tenant, plugin) = (&ware.declared.tenant, &ware.declared.name);
         let all = self.ledger.unsettled_trials().await?;
         for row in all.iter().filter(|row| row.tenant == ware.declared.key && which(row)) {
-            let put_back = self.ledger.put_back(row, self.held(tenant), self.clock.now()).await?;
+            let done = self.ledger.put_back(row, self.held(tenant), *since, self.clock.now()).await?;
+            let PutBack { put_back, under_way, found } = done;
+            if found > 0 {
+                *since = self.clock.now();
+            }
             if put_back > 0 {
                 tracing::info!(%tenant, %plugin, trial = %row.id, put_back, "dead letters of a canary were put back");
             }
-            if left == Left::Nothing {
-                self.ledger.settle_trial(row.tenant, row.id).await?;
+            match (left, under_way) {
+                (Left::More, _) => {}
+                (Left::Nothing, 0) => self.ledger.settle_trial(row.tenant, row.id).await?,
+                (Left::Nothing, _) => all_under_way += under_way,
             }
         }
-        Ok(())
+        Ok(all_under_way)
     }
 
     /// Endpoints whose owner wants to look at what may have been received.

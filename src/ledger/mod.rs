@@ -46,7 +46,7 @@ pub use rejections::{
 };
 pub use slots::{EndpointCaps, Slot, Slots, Taken};
 pub use trials::{
-    Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted,
+    Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted, PutBack,
     TRIALS_MAX, Told, TrialRow, Trials,
 };
 pub use wakes::Wakes;

@@ -37,11 +37,29 @@ pub trait Trials: Send + Sync + 'static {
 
     /// Puts back what is dead by the canary's word, and takes its attempts off the budget of what waits. Each delivery
     /// once, however often this is asked. An attempt that may have been received stays where `held` endpoints want a
-    /// person to look; so does what has expired, or whose payload is erased. Gives how many were put back.
-    async fn put_back(&self, trial: &TrialRow, held: BTreeSet<Name>, now: Timestamp) -> Result<u64, LedgerError>;
+    /// person to look; so does what has expired, or whose payload is erased.
+    /// `since`: when the last call was over that found attempts under way; those that began by then still count as such.
+    async fn put_back(
+        &self,
+        trial: &TrialRow,
+        held: BTreeSet<Name>,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Result<PutBack, LedgerError>;
 
     /// Nothing of this trial is left to put back.
     async fn settle_trial(&self, tenant: TenantKey, trial: TrialId) -> Result<(), LedgerError>;
+}
+
+/// What [`Trials::put_back`] came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PutBack {
+    /// Deliveries that were dead by the canary's word.
+    pub put_back: u64,
+    /// Attempts under way that began with a budget that the canary had spent: they may end dead by that yet.
+    pub under_way: u64,
+    /// Those of them that were not known.
+    pub found: u64,
 }
 
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use crate::bench::{Bench, dead, record, retry};
 use crate::plugins::{activate, compiling, disable, ready};
 use crate::support::{name, publication};
+use hookgate::clock::Timestamp;
 use hookgate::delivery::{
     Bounds, Counts, DeliveryId, DeliveryState, Name, PluginVersionId, Said, Share, TrialId, Window,
 };
@@ -43,7 +44,7 @@ async fn newest(bench: &Bench) -> TrialRow {
 
 async fn put_back(bench: &Bench, trial: &TrialRow, held: &[&str]) -> u64 {
     let held: BTreeSet<Name> = held.iter().map(|text| name(text)).collect();
-    bench.ledger.put_back(trial, held, bench.now()).await.unwrap()
+    bench.ledger.put_back(trial, held, Timestamp::ZERO, bench.now()).await.unwrap().put_back
 }
 
 /// Two versions that are ready, the first of them in use.
@@ -56,6 +57,56 @@ async fn with_versions() -> (Bench, PluginVersionId, PluginVersionId) {
 
 fn by(version: PluginVersionId) -> AttemptRecord {
     AttemptRecord { plugin_version: Some(version), ..record("answered", Some(200)) }
+}
+
+fn terminal(version: PluginVersionId) -> AttemptRecord {
+    AttemptRecord { verdict: Some("terminal"), ..by(version) }
+}
+
+/// Who judges an attempt is chosen after its start.
+#[tokio::test]
+async fn an_attempt_that_began_before_the_canary_and_was_judged_by_it_is_put_back() {
+    let (mut bench, _, two) = with_versions().await;
+    let claimed = bench.start("billing").await;
+    bench.clock.advance(Duration::from_millis(10));
+    let trial = begun(&bench, two, Some(Bounds::default())).await;
+    bench.clock.advance(Duration::from_millis(10));
+    let record = AttemptRecord { duration: Duration::from_millis(20), ..terminal(two) };
+    bench.settle_as(claimed.lease, record, dead("suspended")).await;
+    let ended = end(&bench, trial.id, Ending::Stopped).await.unwrap();
+    assert_eq!(put_back(&bench, &ended, &[]).await, 1);
+}
+
+/// What the canary has spent of the budget is not missing to whoever is under way when it goes.
+#[tokio::test]
+async fn an_attempt_under_way_gets_its_budget_back_or_is_waited_for() {
+    let (mut bench, one, two) = with_versions().await;
+    let trial = begun(&bench, two, Some(Bounds::default())).await;
+    let mut leases = Vec::new();
+    for _ in 0..2 {
+        let claimed = bench.start("billing").await;
+        bench.settle_as(claimed.lease, by(two), retry(bench.now())).await;
+        leases.push(bench.claim("billing", 1).await.remove(0));
+    }
+    let [waits, dies] = leases.try_into().map_err(|_| "two").unwrap();
+    let ended = end(&bench, trial.id, Ending::Stopped).await.unwrap();
+    let ask = async |bench: &Bench, since: Timestamp| {
+        let done = bench.ledger.put_back(&ended, BTreeSet::new(), since, bench.now()).await.unwrap();
+        (done.put_back, done.under_way, done.found)
+    };
+    assert_eq!(ask(&bench, Timestamp::ZERO).await, (0, 2, 2));
+    let since = bench.now();
+    assert_eq!(ask(&bench, since).await, (0, 2, 0), "still under way");
+    bench.settle_as(waits.lease, by(one), retry(bench.now().plus(Duration::from_secs(9)))).await;
+    // It began with a budget of which the canary's attempt was taken.
+    bench.settle_as(dies.lease, by(one), dead("http_503")).await;
+    assert_eq!(ask(&bench, since).await, (1, 0, 0));
+    assert_eq!(state(&bench, dies.lease.delivery).await, DeliveryState::Pending);
+    let counted = |id: DeliveryId| -> u32 {
+        let sql = "SELECT counted FROM delivery WHERE id = ?";
+        bench.raw().query_row(sql, [id.to_bytes()], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((counted(waits.lease.delivery), counted(dies.lease.delivery)), (1, 0));
 }
 
 #[tokio::test]
@@ -233,9 +284,9 @@ async fn what_a_canary_left_dead_is_put_back_once() {
     for id in [before, others, ambiguous, late, redriven] {
         assert_eq!(state(&bench, id).await, DeliveryState::Dead, "{id}");
     }
-    // What waits keeps its due time, and has its budget back.
+    // What waits by its word need not wait, and has its budget back.
     let row = bench.detail(waiting.lease.delivery).await.delivery;
-    assert_eq!((row.due_at, row.generation), (Some(due), 1));
+    assert_eq!((row.due_at, row.generation), (Some(bench.now()), 1));
     let counted = |bench: &Bench| -> u32 {
         let sql = "SELECT counted FROM delivery WHERE id = ?";
         bench.raw().query_row(sql, [waiting.lease.delivery.to_bytes()], |row| row.get(0)).unwrap()
@@ -252,12 +303,12 @@ async fn what_a_canary_left_dead_is_put_back_once() {
 
     // The version in use is the judge now, and its word holds.
     for claimed in bench.claim("billing", 10).await {
-        bench.settle_as(claimed.lease, by(one), dead("suspended")).await;
+        bench.settle_as(claimed.lease, terminal(one), dead("suspended")).await;
     }
     assert_eq!(put_back(&bench, &ended, &[]).await, 0);
     bench.ledger.settle_trial(bench.tenant("acme"), trial.id).await.unwrap();
     assert_eq!(bench.ledger.unsettled_trials().await.unwrap(), []);
-    assert_eq!(bench.ledger.gauges().dead, 7);
+    assert_eq!(bench.ledger.gauges().dead, 8);
 }
 
 #[tokio::test]

@@ -387,8 +387,14 @@ impl Trials for FakeLedger {
         Ok(Vec::new())
     }
 
-    async fn put_back(&self, _: &TrialRow, _: BTreeSet<Name>, _: Timestamp) -> Result<u64, LedgerError> {
-        Ok(0)
+    async fn put_back(
+        &self,
+        _: &TrialRow,
+        _: BTreeSet<Name>,
+        _: Timestamp,
+        _: Timestamp,
+    ) -> Result<PutBack, LedgerError> {
+        Ok(PutBack::default())
     }
 
     async fn settle_trial(&self, _: TenantKey, _: TrialId) -> Result<(), LedgerError> {

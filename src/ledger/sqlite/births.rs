@@ -250,6 +250,10 @@ impl Verb for Provide {
 /// At the start: what was under way gets its rows, in one transaction. Whether the end of such an attempt is known is
 /// not known here.
 pub(super) fn recover(connection: &mut Connection) -> Result<(), Fault> {
+    // A disk without room is no reason not to start, if nothing is to be written.
+    if !connection.query_row("SELECT EXISTS (SELECT 1 FROM birth)", [], |row| row.get::<_, bool>(0))? {
+        return Ok(());
+    }
     let transaction = connection.transaction()?;
     {
         let mut rows = transaction.prepare("SELECT born FROM birth ORDER BY id")?;

@@ -134,7 +134,13 @@ pub fn open(
         problem: format!("the ledger {} is damaged: {what}", settings.path.display()),
         remedy: "restore it from a backup; the file as it is may help to save what came after".into(),
     };
-    connection.wal_checkpoint_v2(DEFAULT_NAME, CheckpointMode::TRUNCATE).map_err(|e| broken(e.to_string()))?;
+    connection.wal_checkpoint_v2(DEFAULT_NAME, CheckpointMode::TRUNCATE).map_err(|e| match fault::severity(&e) {
+        fault::Severity::Full => LedgerError::Open {
+            problem: format!("there is no room on the disk for the ledger {}", settings.path.display()),
+            remedy: "free some space and start again; nothing is damaged".into(),
+        },
+        fault::Severity::Stop | fault::Severity::Verb => broken(e.to_string()),
+    })?;
     files.flush_directory().map_err(|e| broken(e.to_string()))?;
     if let Some(found) = schema::check_recent(&connection).map_err(|e| broken(e.to_string()))? {
         return Err(broken(found));
@@ -321,11 +327,18 @@ impl SqliteLedger {
         &self,
         query: impl FnOnce(&rusqlite::Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, LedgerError> {
-        if self.shared.births_open.load(Ordering::Acquire) > 0 {
-            // A ledger that cannot write now can still be read: what was accepted in the last moment is missing then.
-            let _ = self.ask(births::Provide, 0).await;
-        }
-        self.read_from(&self.readers, query).await
+        // A ledger that cannot write now can still be read: what was accepted in the last moment is missing then.
+        self.read_whole(query).await.map(|(read, _)| read)
+    }
+
+    /// As `read`, and whether every delivery has its row indeed: else what is missing may be there.
+    async fn read_whole<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&rusqlite::Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<(T, bool), LedgerError> {
+        let open = self.shared.births_open.load(Ordering::Acquire) > 0;
+        let whole = !open || self.ask(births::Provide, 0).await.is_ok();
+        Ok((self.read_from(&self.readers, query).await?, whole))
     }
 
     /// Reads for the queue, of what is not under way.
@@ -383,6 +396,11 @@ impl Drop for SqliteLedger {
 
 fn closed() -> LedgerError {
     LedgerError::Unavailable("the ledger is closed".into())
+}
+
+/// Said in place of "there is none".
+fn not_written() -> LedgerError {
+    LedgerError::Unavailable("deliveries under way cannot be written down now, so that this may be missing".into())
 }
 
 #[cfg(test)]

@@ -306,7 +306,9 @@ impl Records for SqliteLedger {
     }
 
     async fn event(&self, tenant: TenantKey, id: EventId) -> Result<Option<EventRow>, LedgerError> {
-        self.read(move |c| one_event(c, tenant, id)).await
+        let (event, whole) = self.read_whole(move |c| one_event(c, tenant, id)).await?;
+        let has_none = |event: &EventRow| event.deliveries.as_ref().is_some_and(Vec::is_empty);
+        if !whole && event.as_ref().is_none_or(has_none) { Err(super::not_written()) } else { Ok(event) }
     }
 
     async fn event_body(&self, tenant: TenantKey, id: EventId) -> Result<Option<Option<BodyRow>>, LedgerError> {
@@ -355,7 +357,8 @@ impl Records for SqliteLedger {
             attempts.extend(open_attempt(c, tenant, id)?);
             Ok(Some(DeliveryDetail { delivery, attempts }))
         };
-        self.read(read).await
+        let (detail, whole) = self.read_whole(read).await?;
+        if !whole && detail.is_none() { Err(super::not_written()) } else { Ok(detail) }
     }
 
     async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {

@@ -58,7 +58,8 @@ impl Verb for SettleAttempt {
             (false, _) => 0,
         };
         let id = lease.delivery.to_bytes();
-        let counted = before.counted.saturating_sub(u32::from(released));
+        // On what the row has: a canary's attempts may have been taken off it meanwhile.
+        let counted = u32::from(!released);
         let birth = if lease.token == FIRST_TOKEN { w.take_birth(lease.delivery) } else { None };
         let held = match birth {
             Some(birth) => w.sql.insert_settled.execute(rusqlite::params![

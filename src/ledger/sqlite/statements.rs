@@ -61,7 +61,7 @@ statements! {
                      duration_ms, outcome, status, verdict, reason, decided_by, disposition, next_at, \
                      clamped_from_ms, ambiguous, plugin_version, plugin_us, log_dropped, detail) \
                      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    settle: "UPDATE delivery SET state = ?4, due_at = ?5, counted = ?6, interrupted = ?7, started_at = NULL, \
+    settle: "UPDATE delivery SET state = ?4, due_at = ?5, counted = counted + ?6, interrupted = ?7, started_at = NULL, \
              reason = ?8, last_status = coalesce(?9, last_status), reference = ?10, finished_at = ?11 \
              WHERE tenant = ?1 AND id = ?2 AND state = 1 AND token = ?3";
 

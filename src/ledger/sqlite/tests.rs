@@ -227,3 +227,28 @@ async fn a_full_disk_puts_back_what_was_under_way() {
         .unwrap();
     assert_eq!(left, (0, 2));
 }
+
+/// That an event went nowhere is never said because its deliveries cannot be written down.
+#[tokio::test]
+async fn what_is_under_way_is_not_denied_when_nothing_can_be_written() {
+    let (ledger, directory, mut births, slots, _dir) = a_ledger_with_slots().await;
+    let (tenant, endpoint) = {
+        let tenant = directory.tenants.first_key_value().unwrap().1;
+        (tenant.key, tenant.endpoints.first_key_value().unwrap().1.key)
+    };
+    let lease_for = Duration::from_secs(60);
+    slots.configure(vec![EndpointCaps { endpoint, tenant, concurrency: 9, lease_for, rate: None }], 9, 9);
+    let Accepted::New(settled) = ledger.accept(acceptance(&directory, "a")).await.unwrap() else { panic!("new") };
+    let mut accept = acceptance(&directory, "b");
+    let Taken::Slot(slot) = slots.take_for_backlog(endpoint, NOW) else { panic!("no slot") };
+    accept.deliveries[0].slot = Some(slot);
+    let Accepted::New(born) = ledger.accept(accept).await.unwrap() else { panic!("new") };
+    let delivery = births.recv().await.unwrap().lease.delivery;
+    ledger.shared.stop("the disk broke".into());
+    let denied = ledger.event(tenant, born).await.map(|event| event.is_some());
+    assert!(matches!(denied, Err(LedgerError::Unavailable(_))), "{denied:?}");
+    let denied = ledger.delivery(tenant, delivery).await.map(|detail| detail.is_some());
+    assert!(matches!(denied, Err(LedgerError::Unavailable(_))), "{denied:?}");
+    let event = ledger.event(tenant, settled).await.unwrap().unwrap();
+    assert_eq!(event.deliveries.unwrap().len(), 1, "what is written can be read");
+}

@@ -12,13 +12,14 @@ use crate::crash;
 use crate::delivery::{Bounds, DeliveryId, DeliveryState, Name, PluginVersionId, Ratio, Said, Share, TrialId};
 use crate::ledger::{
     AttemptRow, Begun, Compared, Course, DIFFERENCES_MAX, DeliveryDetail, DeliveryFilter, Difference, EndRow, EndTrial,
-    Ending, Halves, LedgerError, NewTrial, Noted, PageRequest, Records as _, Redriven, TRIALS_MAX, TenantKey, Told,
-    TrialRow, Trials, VersionRow, VersionState,
+    Ending, Halves, LedgerError, NewTrial, Noted, PageRequest, PutBack, Records as _, Redriven, TRIALS_MAX, TenantKey,
+    Told, TrialRow, Trials, VersionRow, VersionState,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Deliveries looked at, and put back at most, in one step.
 const STEP: u32 = 200;
@@ -333,24 +334,32 @@ struct Touched {
     attempts: u32,
     /// Attempts of this generation that count and that others made.
     counted: u32,
+    /// The canary made it wait.
+    waits: bool,
+    /// Its attempt under way is known to have begun with a budget that the canary had spent.
+    known: bool,
 }
 
 impl Touched {
     /// `None`: the canary had no part in how it stands.
-    fn of(detail: &DeliveryDetail, trial: &TrialRow, held: &BTreeSet<Name>) -> Option<Self> {
+    fn of(detail: &DeliveryDetail, trial: &TrialRow, held: &BTreeSet<Name>, since: Timestamp) -> Option<Self> {
         let row = &detail.delivery;
-        let of_canary = |a: &AttemptRow| a.plugin_version == Some(trial.version) && a.started_at >= trial.began_at;
+        // By its end: who judges an attempt is chosen after its start.
+        let ended_at = |a: &AttemptRow| a.started_at.plus(Duration::from_millis(a.duration_ms.unwrap_or_default()));
+        let of_canary = |a: &AttemptRow| a.plugin_version == Some(trial.version) && ended_at(a) >= trial.began_at;
         let counts = |a: &&AttemptRow| {
             a.generation == row.generation && a.disposition.as_deref().is_some_and(|word| word != "released")
         };
+        let by_canary = detail.attempts.iter().filter(counts).any(of_canary);
+        let last = detail.attempts.last()?;
         let touched = match row.state {
             DeliveryState::Dead => {
-                let last = detail.attempts.last()?;
-                of_canary(last) && !(last.ambiguous && held.contains(&row.endpoint))
+                // By its word, or since it had spent the budget.
+                let spent = by_canary && last.verdict.as_deref() != Some("terminal");
+                (of_canary(last) || spent) && !(last.ambiguous && held.contains(&row.endpoint))
             }
-            DeliveryState::Pending => detail.attempts.iter().filter(counts).any(of_canary),
-            DeliveryState::InFlight
-            | DeliveryState::Delivered
+            DeliveryState::Pending | DeliveryState::InFlight => by_canary,
+            DeliveryState::Delivered
             | DeliveryState::Skipped
             | DeliveryState::Expired
             | DeliveryState::Cancelled
@@ -362,12 +371,14 @@ impl Touched {
             generation: row.generation,
             attempts: row.attempt_count,
             counted: u32::try_from(others).unwrap_or(u32::MAX),
+            waits: row.state == DeliveryState::Pending && of_canary(last),
+            known: row.state == DeliveryState::InFlight && last.started_at <= since,
         })
     }
 }
 
 /// One step, in one transaction: what was done and that it was done.
-struct PutBack {
+struct PutBackStep {
     tenant: TenantKey,
     trial: TrialId,
     note: String,
@@ -375,24 +386,37 @@ struct PutBack {
     now: Timestamp,
 }
 
-impl Verb for PutBack {
-    type Done = u64;
+impl Verb for PutBackStep {
+    type Done = PutBack;
 
-    fn apply(&mut self, w: &mut Writer<'_>) -> Result<u64, Fault> {
-        let mut put_back = 0;
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<PutBack, Fault> {
+        let mut done = PutBack::default();
         for touched in &self.touched {
             let id = touched.delivery.to_bytes();
             let Some(standing) = standing(w.connection, self.tenant, touched.delivery)? else { continue };
             if standing.generation != touched.generation {
                 continue;
             }
-            if standing.state == DeliveryState::Pending {
-                w.connection
+            if matches!(standing.state, DeliveryState::Pending | DeliveryState::InFlight) {
+                let lowered = w
+                    .connection
                     .prepare_cached(
                         "UPDATE delivery SET counted = ?3 \
-                         WHERE tenant = ?1 AND id = ?2 AND state = 0 AND attempts = ?4 AND counted > ?3",
+                         WHERE tenant = ?1 AND id = ?2 AND state IN (0, 1) AND attempts = ?4 AND counted > ?3",
                     )?
                     .execute((self.tenant.0, id, touched.counted, touched.attempts))?;
+                if standing.state == DeliveryState::InFlight {
+                    done.under_way += u64::from(lowered > 0 || touched.known);
+                    done.found += u64::from(lowered > 0);
+                } else if touched.waits {
+                    w.connection
+                        .prepare_cached(
+                            "UPDATE delivery SET due_at = ?3 \
+                             WHERE tenant = ?1 AND id = ?2 AND state = 0 AND attempts = ?4 AND due_at > ?3",
+                        )?
+                        .execute((self.tenant.0, id, self.now.as_millis(), touched.attempts))?;
+                    w.wake(standing.endpoint, self.now, self.now);
+                }
                 continue;
             }
             let mut redrive = RedriveDead {
@@ -405,13 +429,13 @@ impl Verb for PutBack {
             };
             // Anything else: it is not dead any more, has expired, or has nothing left to send.
             if let Some(Redriven::Done { .. }) = redrive.apply(w)? {
-                put_back += 1;
+                done.put_back += 1;
             }
         }
         w.connection
             .prepare_cached("UPDATE plugin_trial SET put_back = put_back + ?2 WHERE id = ?1")?
-            .execute((self.trial.to_bytes(), int(put_back)))?;
-        Ok(put_back)
+            .execute((self.trial.to_bytes(), int(done.put_back)))?;
+        Ok(done)
     }
 }
 
@@ -466,11 +490,12 @@ impl SqliteLedger {
         trial: &TrialRow,
         rows: Vec<DeliveryId>,
         held: &BTreeSet<Name>,
+        since: Timestamp,
     ) -> Result<Vec<Touched>, LedgerError> {
         let mut all = Vec::new();
         for id in rows {
             let detail = self.delivery(trial.tenant, id).await?;
-            all.extend(detail.and_then(|detail| Touched::of(&detail, trial, held)));
+            all.extend(detail.and_then(|detail| Touched::of(&detail, trial, held, since)));
         }
         Ok(all)
     }
@@ -503,7 +528,13 @@ impl Trials for SqliteLedger {
         self.read(|c| all(c, "unsettled = 1", [])).await
     }
 
-    async fn put_back(&self, trial: &TrialRow, held: BTreeSet<Name>, now: Timestamp) -> Result<u64, LedgerError> {
+    async fn put_back(
+        &self,
+        trial: &TrialRow,
+        held: BTreeSet<Name>,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Result<PutBack, LedgerError> {
         let why = trial.ended.as_ref().and_then(|ended| ended.why.as_deref());
         let how = trial.ended.as_ref().map_or("ended", |ended| ended.how.as_str());
         let note = format!(
@@ -513,8 +544,9 @@ impl Trials for SqliteLedger {
             how.replace('_', " "),
             why.map(|why| format!(" ({why})")).unwrap_or_default()
         );
-        let mut put_back = 0;
-        for state in [DeliveryState::Dead, DeliveryState::Pending] {
+        let mut all = PutBack::default();
+        // What dies meanwhile is found among the dead, which come last.
+        for state in [DeliveryState::InFlight, DeliveryState::Pending, DeliveryState::Dead] {
             let filter = DeliveryFilter { state: Some(state), ..DeliveryFilter::default() };
             let mut page = PageRequest { limit: STEP, cursor: None };
             loop {
@@ -524,20 +556,22 @@ impl Trials for SqliteLedger {
                     row.attempt_count > 0 && since && trial.share.takes(trial.id, row.id)
                 });
                 let rows = looked_at.map(|row| row.id).collect();
-                let touched = self.touched(trial, rows, &held).await?;
+                let touched = self.touched(trial, rows, &held, since).await?;
                 if !touched.is_empty() {
                     let (tenant, trial, note) = (trial.tenant, trial.id, note.clone());
-                    let done = self.ask(PutBack { tenant, trial, note, touched, now }, 0).await?;
-                    if done > 0 {
+                    let done = self.ask(PutBackStep { tenant, trial, note, touched, now }, 0).await?;
+                    if done.put_back > 0 {
                         crash::point("T2");
                     }
-                    put_back += done;
+                    all.put_back += done.put_back;
+                    all.under_way += done.under_way;
+                    all.found += done.found;
                 }
                 let Some(next) = found.next else { break };
                 page.cursor = Some(next);
             }
         }
-        Ok(put_back)
+        Ok(all)
     }
 
     async fn settle_trial(&self, tenant: TenantKey, trial: TrialId) -> Result<(), LedgerError> {
