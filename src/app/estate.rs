@@ -97,12 +97,13 @@ impl Rooms {
 
         let now = self.clock.now();
         let directory = self.ledger.declare(self.declaration(settings), now).await?;
-        let mut plugins = HashMap::new();
+        let (mut plugins, mut filed) = (HashMap::new(), Vec::new());
         for ((tenant, name), plugin) in loaded {
             if let Some(entry) = directory.tenants.get(&tenant) {
                 let digest = *plugin.digest().as_bytes();
                 let version = self.ledger.plugin_version(entry.key, &name, digest, now).await?;
                 let live = Live::new(InUse { rules: Arc::new(plugin), version: Some(version) });
+                filed.push(Declared { key: entry.key, tenant: tenant.clone(), name: name.clone() });
                 plugins.insert((tenant, name), Supplied::File(Arc::new(live), version));
             }
         }
@@ -159,7 +160,7 @@ impl Rooms {
             Supplied::Uploaded(ware) => Some((ware, wares.remove(&of).unwrap_or_default())),
             Supplied::File(..) => None,
         });
-        self.shipping.replace(supplied.collect(), others).await;
+        self.shipping.replace(supplied.collect(), filed, others).await;
         Ok(directory.tenants.iter().map(|(name, entry)| (name.clone(), entry.key)).collect())
     }
 

@@ -16,7 +16,7 @@ use crate::ledger::{
 use crate::plugin::{Absent, Exports, Host, Limits, Plugin, Rejected, Rules as _, look};
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -136,12 +136,15 @@ pub(super) struct Shipping {
     pub(super) targets: Arc<Targets>,
     /// Told when a canary is to be rolled back.
     pub(super) alarm: Arc<Notify>,
-    /// Trials of this process that are not over with.
-    pub(super) own: Mutex<HashSet<TrialId>>,
+    /// Trials of this process that are not over with, also of a plugin that a reload has taken out: attempts of theirs
+    /// may be under way, and whoever ends one waits for these.
+    pub(super) own: Mutex<HashMap<TrialId, Arc<Trial>>>,
     /// What the process before left under way is settled.
     watching: AtomicBool,
     contents: Arc<Contents>,
     wares: Mutex<HashMap<Key, Arc<Ware>>>,
+    /// Plugins of the file: what the API tried of them before has ended.
+    filed: Mutex<Vec<Declared>>,
     uploads: Arc<Semaphore>,
     /// One change of what is in use, or tried, at a time.
     pub(super) turn: tokio::sync::Mutex<()>,
@@ -165,6 +168,7 @@ impl Shipping {
             watching: AtomicBool::new(false),
             contents: Arc::new(contents),
             wares: Mutex::default(),
+            filed: Mutex::default(),
             uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
             turn: tokio::sync::Mutex::default(),
         })
@@ -190,8 +194,14 @@ impl Shipping {
         Ok(ware)
     }
 
-    /// These are the plugins from now on, each with the endpoints that name it; `others` are all other endpoints.
-    pub(super) async fn replace(self: &Arc<Self>, wares: Vec<(Arc<Ware>, Vec<EndpointKey>)>, others: Vec<EndpointKey>) {
+    /// These are the plugins from now on, each with the endpoints that name it, and those with a file; `others` are all
+    /// other endpoints.
+    pub(super) async fn replace(
+        self: &Arc<Self>,
+        wares: Vec<(Arc<Ware>, Vec<EndpointKey>)>,
+        filed: Vec<Declared>,
+        others: Vec<EndpointKey>,
+    ) {
         let _turn = self.turn.lock().await;
         let (mut held, mut freed) = (Vec::new(), others);
         let mut all = HashMap::new();
@@ -205,12 +215,13 @@ impl Shipping {
             }
             stands.endpoints = endpoints;
             drop(stands);
-            if self.find(&key.0, &key.1).is_none_or(|known| !Arc::ptr_eq(&known, &ware)) {
+            if !self.is_current(&ware) {
                 fresh.push(Arc::clone(&ware));
             }
             all.insert(key, ware);
         }
         *self.wares.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        *self.filed.lock().unwrap_or_else(PoisonError::into_inner) = filed.clone();
         if let Err(error) = self.ledger.pause_for_plugins(held, freed, self.clock.now()).await {
             // Then attempts find out one by one, and pause their endpoint for a while each time.
             tracing::warn!(%error, "endpoints without a version of their plugin are not paused yet");
@@ -218,6 +229,31 @@ impl Shipping {
         for ware in fresh {
             tokio::spawn(Arc::clone(self).resume(ware));
         }
+        for declared in filed {
+            self.supersede(declared).await;
+        }
+    }
+
+    /// Whether what an earlier process left under way is settled.
+    pub(super) fn is_watching(&self) -> bool {
+        self.watching.load(Ordering::SeqCst)
+    }
+
+    /// The plugin is still the API's, and this is it.
+    pub(super) fn is_current(&self, ware: &Arc<Ware>) -> bool {
+        let Declared { tenant, name, .. } = &ware.declared;
+        self.find(tenant, name).is_some_and(|now| Arc::ptr_eq(&now, ware))
+    }
+
+    pub(super) fn is_filed(&self, declared: &Declared) -> bool {
+        let filed = self.filed.lock().unwrap_or_else(PoisonError::into_inner);
+        filed.iter().any(|one| one.key == declared.key && one.name == declared.name)
+    }
+
+    /// All plugins, wherever their versions come from.
+    fn declared(&self) -> Vec<Declared> {
+        let filed = self.filed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.wares().iter().map(|ware| ware.declared.clone()).chain(filed).collect()
     }
 
     pub(super) fn wares(&self) -> Vec<Arc<Ware>> {
@@ -279,8 +315,8 @@ impl Shipping {
 
     /// Compiles what a process that ended was about to, and puts back what it left.
     async fn resume(self: Arc<Self>, ware: Arc<Ware>) {
-        if self.watching.load(Ordering::SeqCst) {
-            Arc::clone(&self).settle(Arc::clone(&ware)).await;
+        if self.is_watching() {
+            Arc::clone(&self).settle(ware.declared.clone()).await;
         }
         let history = match self.history(&ware).await {
             Ok(history) => history,
@@ -374,7 +410,7 @@ impl Shipping {
         match self.ledger.activate_version(activate, self.clock.now()).await? {
             Activated::Done(row) => {
                 tracing::info!(%tenant, plugin = %name, %version, by, "{} a version", what.as_str());
-                self.over(ware, ware.put(Next::Version(version, Arc::new(plugin))));
+                self.over(&ware.declared, ware.put(Next::Version(version, Arc::new(plugin))));
                 self.settle_pauses(ware).await?;
                 Ok(row)
             }
@@ -397,8 +433,8 @@ impl Shipping {
     /// Makes durable what faults have disabled, as it happens, and what trials have counted and come to.
     pub(super) async fn watch(self: Arc<Self>, stop: CancellationToken) {
         self.watching.store(true, Ordering::SeqCst);
-        for ware in self.wares() {
-            tokio::spawn(Arc::clone(&self).settle(ware));
+        for declared in self.declared() {
+            tokio::spawn(Arc::clone(&self).settle(declared));
         }
         let mut every = tokio::time::interval(NOTE_EVERY);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -449,7 +485,7 @@ impl Shipping {
             let now_in_use = fallback.as_ref().map_or_else(|| "none".to_owned(), |(id, _)| id.to_string());
             tracing::error!(%tenant, plugin = %name, %version, now_in_use, "a version was disabled by its faults");
             let history = self.history(&ware).await?;
-            self.over(&ware, ware.put(self.by(&ware, &history).await));
+            self.over(&ware.declared, ware.put(self.by(&ware, &history).await));
             drop(fallback);
             self.settle_pauses(&ware).await?;
         }

@@ -1,7 +1,7 @@
 //! Trials of uploaded versions: begun and ended by the ledger, noted there, and settled until nothing is left dead by a
 //! canary that has gone back.
 
-use super::shipping::{AGAIN_AFTER, Shipping, Ware};
+use super::shipping::{AGAIN_AFTER, Declared, Shipping, Ware};
 use crate::admin::{Refusal, TrialWish};
 use crate::clock::Timestamp;
 use crate::crash;
@@ -12,10 +12,11 @@ use crate::ledger::{
 };
 use crate::plugin::Plugin;
 use crate::telemetry::PLUGIN_CANARY_ROLLBACKS;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 const GATEWAY: &str = "gateway";
+const BY_FILE: &str = "the plugin has a file now";
 
 impl Ware {
     pub(super) fn count_rollbacks(&self, more: u64) {
@@ -34,6 +35,10 @@ impl Shipping {
         let Some(row) = self.ledger.newest_trial(key, name).await?.filter(|row| row.ended.is_none()) else {
             return Ok(());
         };
+        if let Some(known) = self.known(row.id) {
+            ware.set_trial(Some(known));
+            return Ok(());
+        }
         let history = self.history(ware).await?;
         let Some(version) = history.version(row.version) else { return Ok(()) };
         match self.load(&ware.declared.tenant, version.digest).await {
@@ -50,20 +55,25 @@ impl Shipping {
         Ok(())
     }
 
-    fn own(&self) -> MutexGuard<'_, HashSet<TrialId>> {
+    fn own(&self) -> MutexGuard<'_, HashMap<TrialId, Arc<Trial>>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn known(&self, trial: TrialId) -> Option<Arc<Trial>> {
+        self.own().get(&trial).cloned()
+    }
+
     fn trial_of(&self, row: &TrialRow, plugin: Plugin) -> Arc<Trial> {
-        self.own().insert(row.id);
         let identity = Identity { id: row.id, version: row.version, share: row.share };
-        match &row.course {
+        let trial = match &row.course {
             Course::Shadow(_) => Trial::shadow(identity, Arc::new(plugin.aside())),
             Course::Canary { bounds, halves } => {
                 let judged_by = (*bounds, halves.window);
                 Trial::canary(identity, Arc::new(plugin.on_trial()), judged_by, Arc::clone(&self.alarm))
             }
-        }
+        };
+        self.own().insert(row.id, Arc::clone(&trial));
+        trial
     }
 
     pub(super) async fn begin(self: &Arc<Self>, wish: TrialWish) -> Result<TrialRow, Refusal> {
@@ -81,6 +91,9 @@ impl Shipping {
             remedy: rejected.remedy,
         })?;
         let _turn = self.turn.lock().await;
+        if !self.is_current(&ware) {
+            return Err(Refusal::NotFound);
+        }
         if !ware.is_loaded() {
             return Err(Refusal::NothingInUse);
         }
@@ -132,52 +145,91 @@ impl Shipping {
         if how == Ending::RolledBack {
             crash::point("T1");
         }
-        match ware.set_trial(None) {
-            Some(trial) => self.over(ware, Some(trial)),
+        match ware.set_trial(None).or_else(|| self.known(trial)) {
+            Some(trial) => self.over(&ware.declared, Some(trial)),
             // It could not be loaded; what it did before is settled all the same.
-            None => drop(tokio::spawn(Arc::clone(self).settle(Arc::clone(ware)))),
+            None => drop(tokio::spawn(Arc::clone(self).settle(ware.declared.clone()))),
         }
         Ok(ended)
     }
 
-    /// Sees to what is left of a trial that has ended.
-    pub(super) fn over(self: &Arc<Self>, ware: &Arc<Ware>, trial: Option<Arc<Trial>>) {
-        if let Some(trial) = trial {
-            tokio::spawn(Arc::clone(self).finish(Arc::clone(ware), trial));
+    /// With the turn: the file's version is in use, and what the API tried of the plugin has ended.
+    pub(super) async fn supersede(self: &Arc<Self>, declared: Declared) {
+        if let Err(error) = self.try_supersede(&declared).await {
+            tracing::warn!(tenant = %declared.tenant, plugin = %declared.name, %error, "a trial of a plugin that has a file now is not ended yet");
+            tokio::spawn(Arc::clone(self).keep_superseding(declared));
         }
     }
 
-    async fn finish(self: Arc<Self>, ware: Arc<Ware>, trial: Arc<Trial>) {
+    async fn keep_superseding(self: Arc<Self>, declared: Declared) {
+        // poll: a ledger that cannot write now may soon.
+        loop {
+            tokio::time::sleep(AGAIN_AFTER).await;
+            let _turn = self.turn.lock().await;
+            if !self.is_filed(&declared) {
+                return;
+            }
+            match self.try_supersede(&declared).await {
+                Ok(()) | Err(LedgerError::Stopped(_)) => return,
+                Err(error) => tracing::debug!(plugin = %declared.name, %error, "not ended yet"),
+            }
+        }
+    }
+
+    async fn try_supersede(self: &Arc<Self>, declared: &Declared) -> Result<(), LedgerError> {
+        let Declared { key, tenant, name } = declared;
+        if let Some(row) = self.ledger.newest_trial(*key, name).await?.filter(|row| row.ended.is_none()) {
+            let why = Some(BY_FILE.to_owned());
+            let how = EndTrial { tenant: *key, trial: row.id, how: Ending::Superseded, by: GATEWAY.to_owned(), why };
+            self.ledger.end_trial(how, self.clock.now()).await?;
+            tracing::info!(%tenant, plugin = %name, trial = %row.id, version = %row.version, "a {} has ended: {BY_FILE}", row.course.as_str());
+            self.over(declared, self.known(row.id));
+        }
+        // Before that an attempt of the process before may still count as under way.
+        if self.is_watching() {
+            tokio::spawn(Arc::clone(self).settle(declared.clone()));
+        }
+        Ok(())
+    }
+
+    /// Sees to what is left of a trial that has ended.
+    pub(super) fn over(self: &Arc<Self>, of: &Declared, trial: Option<Arc<Trial>>) {
+        if let Some(trial) = trial {
+            tokio::spawn(Arc::clone(self).finish(of.clone(), trial));
+        }
+    }
+
+    async fn finish(self: Arc<Self>, of: Declared, trial: Arc<Trial>) {
         let mut since = Timestamp::ZERO;
         // What is dead already need not wait for what is under way.
-        self.put_back(&ware, |row| row.id == trial.id, (Left::More, &mut since)).await;
+        self.put_back(&of, |row| row.id == trial.id, (Left::More, &mut since)).await;
         trial.end().await;
         if let Some(noted) = trial.take()
-            && let Err(error) = self.ledger.note_trial(ware.declared.key, trial.id, noted).await
+            && let Err(error) = self.ledger.note_trial(of.key, trial.id, noted).await
         {
             tracing::warn!(trial = %trial.id, %error, "the last figures of a trial are not written down");
         }
-        self.put_back(&ware, |row| row.id == trial.id, (Left::Nothing, &mut since)).await;
+        self.put_back(&of, |row| row.id == trial.id, (Left::Nothing, &mut since)).await;
         self.own().remove(&trial.id);
     }
 
     /// What an earlier process, or an earlier configuration, left to be put back.
-    pub(super) async fn settle(self: Arc<Self>, ware: Arc<Ware>) {
-        let is_left = |row: &TrialRow| row.plugin == ware.declared.name && !self.own().contains(&row.id);
+    pub(super) async fn settle(self: Arc<Self>, of: Declared) {
+        let is_left = |row: &TrialRow| row.plugin == of.name && !self.own().contains_key(&row.id);
         let mut since = Timestamp::ZERO;
-        self.put_back(&ware, is_left, (Left::Nothing, &mut since)).await;
+        self.put_back(&of, is_left, (Left::Nothing, &mut since)).await;
     }
 
     /// Keeps at it while the ledger cannot: nothing stays dead by a canary's word.
-    async fn put_back(&self, ware: &Ware, which: impl Fn(&TrialRow) -> bool, (left, since): (Left, &mut Timestamp)) {
+    async fn put_back(&self, of: &Declared, which: impl Fn(&TrialRow) -> bool, (left, since): (Left, &mut Timestamp)) {
         // poll: a ledger that cannot write now may soon.
         loop {
-            match self.try_put_back(ware, &which, (left, &mut *since)).await {
+            match self.try_put_back(of, &which, (left, &mut *since)).await {
                 Ok(0) | Err(LedgerError::Stopped(_)) => return,
                 // They are settled soon, and then looked at once more.
                 Ok(_under_way) => {}
                 Err(error) => {
-                    tracing::warn!(plugin = %ware.declared.name, %error, "dead letters of a canary are not put back yet");
+                    tracing::warn!(plugin = %of.name, %error, "dead letters of a canary are not put back yet");
                 }
             }
             tokio::time::sleep(AGAIN_AFTER).await;
@@ -186,14 +238,14 @@ impl Shipping {
 
     async fn try_put_back(
         &self,
-        ware: &Ware,
+        of: &Declared,
         which: &impl Fn(&TrialRow) -> bool,
         (left, since): (Left, &mut Timestamp),
     ) -> Result<u64, LedgerError> {
         let mut all_under_way = 0;
-        let (tenant, plugin) = (&ware.declared.tenant, &ware.declared.name);
+        let (tenant, plugin) = (&of.tenant, &of.name);
         let all = self.ledger.unsettled_trials().await?;
-        for row in all.iter().filter(|row| row.tenant == ware.declared.key && which(row)) {
+        for row in all.iter().filter(|row| row.tenant == of.key && which(row)) {
             let done = self.ledger.put_back(row, self.held(tenant), *since, self.clock.now()).await?;
             let PutBack { put_back, under_way, found } = done;
             if found > 0 {

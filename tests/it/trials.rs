@@ -4,6 +4,8 @@ use super::guests::{Request, Says, classify_says, classify_with, transform_sends
 use super::{Gateway, Receiver, Reply, endpoint, until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 fn config(receiver: &Receiver, more: &str) -> String {
     format!(
@@ -267,6 +269,91 @@ async fn a_canary_that_is_stopped_or_outrun_leaves_nothing_dead_either() {
     assert_eq!((&told["put_back"], &told["figures"]["canary"]["terminal"]), (&2.into(), &2.into()), "{told}");
     let metric = "hookgate_plugin_canary_rollbacks_total{tenant=\"acme\",plugin=\"rules\"}";
     assert_eq!(gateway.metric(metric).await, Some(0.0), "nobody is called for what somebody did");
+}
+
+/// Changes the file and has it applied.
+async fn reload(gateway: &Gateway, text: &str) {
+    let applied = |gateway: &Gateway| gateway.log().matches("plugins were applied").count();
+    let before = applied(gateway);
+    std::fs::write(gateway.config(), text).unwrap();
+    gateway.signal(libc::SIGHUP);
+    until("the reload is done", || async { (applied(gateway) > before).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn what_a_canary_has_under_way_is_waited_for_over_its_plugins_absence() {
+    let gate = Arc::new(Semaphore::new(0));
+    let closed = Arc::clone(&gate);
+    let receiver = Receiver::start(move |_, _| Reply::Gated(Arc::clone(&closed), Box::new(Reply::status(204)))).await;
+    let gateway = Gateway::start(&config(&receiver, "")).await;
+    let active = upload(&gateway, "?activate=true", delivers()).await;
+    let bad = upload(&gateway, "", ends("suspended")).await;
+    begin(&gateway, "canary", json!({"version": bad, "share": "100%", "max_terminal_rate": "100%"})).await;
+    publish(&gateway, 2).await;
+    receiver.until_count(2).await;
+    let with = std::fs::read_to_string(gateway.config()).unwrap();
+    let without = with.replace("[tenants.acme.plugins.rules]\n", "").replace("plugin = \"rules\"\n", "");
+    reload(&gateway, &without).await;
+    let gone = gateway.send(gateway.api("GET", "plugins/rules")).await.unwrap();
+    assert_eq!(gone.status, 404, "{}", gone.text);
+    reload(&gateway, &with).await;
+    assert_eq!(trial(&gateway).await["state"], "running");
+    let stopped = gateway.send(gateway.api("DELETE", "plugins/rules/canary")).await.unwrap().json();
+    assert_eq!(stopped["trial"]["state"], "stopped", "{stopped}");
+    assert_eq!(trial(&gateway).await["putting_back"], true);
+    gate.add_permits(1);
+    for delivery in deliveries(&gateway, 2).await {
+        assert_eq!(versions(&delivery), [bad.as_str(), active.as_str()], "{delivery}");
+    }
+    let told = until_trial(&gateway, "all are put back", |t| t["putting_back"] == false).await;
+    assert_eq!((&told["put_back"], &told["figures"]["canary"]["terminal"]), (&2.into(), &2.into()), "{told}");
+}
+
+#[tokio::test]
+async fn a_file_supersedes_a_canary_and_leaves_nothing_dead() {
+    for restarts in [false, true] {
+        let gate = Arc::new(Semaphore::new(0));
+        let closed = Arc::clone(&gate);
+        let receiver =
+            Receiver::start(move |seen, before| match String::from_utf8_lossy(&seen.body).contains(r#""n":2"#) {
+                true if before == 0 => Reply::Gated(Arc::clone(&closed), Box::new(Reply::status(204))),
+                _ => Reply::status(204),
+            })
+            .await;
+        let mut gateway = Gateway::start(&config(&receiver, "")).await;
+        upload(&gateway, "?activate=true", delivers()).await;
+        let bad = upload(&gateway, "", ends("suspended")).await;
+        begin(&gateway, "canary", json!({"version": bad, "share": "100%", "max_terminal_rate": "100%"})).await;
+        // Two are dead, one is under way.
+        publish(&gateway, 3).await;
+        gateway.until_deliveries("state=dead", 2).await;
+        receiver.until_count(3).await;
+
+        let file = gateway.dir.path().join("rules.wasm");
+        std::fs::write(&file, classify_says(&Says::Delivered { reference: Some("file") })).unwrap();
+        let path = format!("[tenants.acme.plugins.rules]\npath = \"{}\"\n", file.display());
+        let text = std::fs::read_to_string(gateway.config()).unwrap();
+        let text = text.replace("[tenants.acme.plugins.rules]\n", &path);
+        if restarts {
+            gateway.kill();
+            std::fs::write(gateway.config(), text).unwrap();
+            gateway.boot().await;
+        } else {
+            reload(&gateway, &text).await;
+        }
+        let plugin = gateway.get("plugins/rules").await;
+        let (told, by_file) = (&plugin["trial"], plugin["active"].as_str().unwrap());
+        assert_eq!((&plugin["managed_by"], &told["state"]), (&"file".into(), &"superseded".into()), "{plugin}");
+        assert_eq!(told["ended"]["why"], "the plugin has a file now");
+        gate.add_permits(1);
+        for delivery in deliveries(&gateway, 3).await {
+            assert_eq!(versions(&delivery).last(), Some(&by_file), "{delivery}");
+        }
+        let told = until_trial(&gateway, "all are put back", |t| t["putting_back"] == false).await;
+        assert_eq!(told["put_back"], if restarts { 2 } else { 3 }, "{told}");
+        let refused = gateway.send(gateway.api("DELETE", "plugins/rules/canary")).await.unwrap();
+        assert_eq!((refused.status, refused.code()), (409, "managed_by_file".into()));
+    }
 }
 
 #[tokio::test]

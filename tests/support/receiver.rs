@@ -11,6 +11,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// One request as it arrived.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ pub enum Reply {
     Hang,
     /// Answers after a while.
     Late(Duration, Box<Reply>),
+    /// Answers once there is a permit, which it leaves there.
+    Gated(Arc<Semaphore>, Box<Reply>),
 }
 
 impl Reply {
@@ -168,6 +171,10 @@ async fn answer(
             Reply::Hang => std::future::pending::<()>().await,
             Reply::Late(wait, then) => {
                 tokio::time::sleep(wait).await; // plays the peer: a slow answer
+                reply = *then;
+            }
+            Reply::Gated(gate, then) => {
+                drop(gate.acquire().await.unwrap());
                 reply = *then;
             }
         }
