@@ -7,7 +7,7 @@ use crate::config::{self, Env, Settings};
 use crate::secret::Secret;
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, Url, header};
+use reqwest::{Method, StatusCode, Url, header};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -127,11 +127,17 @@ impl Client {
         json(&self.send(Method::DELETE, path, &[], None, None).await?)
     }
 
-    /// Uploads a component.
-    pub async fn put_wasm(&self, path: &str, query: &[(&str, String)], wasm: Vec<u8>) -> Result<Value, Failure> {
+    /// Uploads a component; the status tells whether it is new.
+    pub async fn put_wasm(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        wasm: Vec<u8>,
+    ) -> Result<(StatusCode, Value), Failure> {
         let request = self.request(Method::PUT, path, query)?;
         let request = request.header(header::CONTENT_TYPE, "application/wasm").body(wasm).timeout(UPLOAD_TIMEOUT);
-        json(&self.answer(path, request).await?)
+        let (status, answer) = self.answer(path, request).await?;
+        Ok((status, json(&answer)?))
     }
 
     /// Up to `limit` items over as many pages as it takes, as one document.
@@ -173,7 +179,7 @@ impl Client {
         if let Some(id) = request_id {
             request = request.header(IDEMPOTENCY_KEY, id);
         }
-        self.answer(path, request).await
+        Ok(self.answer(path, request).await?.1)
     }
 
     fn request(
@@ -194,7 +200,7 @@ impl Client {
         Ok(self.http.request(method, url).header(header::AUTHORIZATION, bearer))
     }
 
-    async fn answer(&self, path: &str, request: reqwest::RequestBuilder) -> Result<Bytes, Failure> {
+    async fn answer(&self, path: &str, request: reqwest::RequestBuilder) -> Result<(StatusCode, Bytes), Failure> {
         let mut response = request.send().await.map_err(|e| self.unreachable(&e))?;
         let status = response.status();
         let mut answer = BytesMut::new();
@@ -205,7 +211,7 @@ impl Client {
             answer.extend_from_slice(&chunk);
         }
         if status.is_success() {
-            return Ok(answer.freeze());
+            return Ok((status, answer.freeze()));
         }
         let mut failure = refusal(status.as_u16(), &answer);
         if let Some(asked) = asked(path).filter(|_| failure.exit == Exit::NotFound) {

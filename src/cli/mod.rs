@@ -43,7 +43,7 @@ use std::path::PathBuf;
 
 /// A webhook gateway: verifies before it enqueues, delivers by per-tenant rules.
 #[derive(Parser, Debug)]
-#[command(name = "hookgate", version, about, disable_help_subcommand = true, infer_subcommands = false)]
+#[command(name = "hookgate", version, about, infer_subcommands = false)]
 #[command(
     after_help = "Start with: hookgate demo\n\nExit codes: 0 done, 1 failed, 2 usage or configuration, 3 server unreachable, 4 not allowed, \
                         5 not found, 6 conflict, 7 partly done, 8 a check found problems."

@@ -268,7 +268,7 @@ pub fn reference() -> String {
     }
     page.push_str("\n## Options of every command\n\n");
     options(&mut page, root.get_arguments().filter(|arg| arg.is_global_set()));
-    for command in root.get_subcommands() {
+    for command in root.get_subcommands().filter(|command| command.get_name() != "help") {
         chapter(&mut page, "hookgate", command);
     }
     page
@@ -277,7 +277,8 @@ pub fn reference() -> String {
 fn chapter(page: &mut String, above: &str, command: &Command) {
     let name = format!("{above} {}", command.get_name());
     if command.has_subcommands() {
-        command.get_subcommands().for_each(|inner| chapter(page, &name, inner));
+        let inner = command.get_subcommands().filter(|inner| inner.get_name() != "help");
+        inner.for_each(|inner| chapter(page, &name, inner));
         return;
     }
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();

@@ -196,7 +196,7 @@ fn shown(file: &Path) -> String {
     file.display().to_string()
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 

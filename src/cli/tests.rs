@@ -752,11 +752,22 @@ fn help_is_golden() {
 
 fn collect(command: &clap::Command, words: &mut Vec<String>, all: &mut Vec<Vec<String>>) {
     all.push(words.clone());
-    for sub in command.get_subcommands() {
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
         words.push(sub.get_name().to_owned());
         collect(sub, words, all);
         words.pop();
     }
+}
+
+#[test]
+fn help_is_a_command_too() {
+    for args in [&["help"][..], &["help", "plugin"], &["help", "plugin", "upload"]] {
+        let asked = [&args[1..], &["--help"]].concat();
+        let (ran, flag) = (run(&[], args), run(&[], &asked));
+        assert_eq!((ran.exit, &ran.out), (Exit::Done, &flag.out), "{args:?}: {}", ran.err);
+    }
+    let nested = run(&[], &["plugin", "help", "upload"]);
+    assert_eq!(nested.out, run(&[], &["plugin", "upload", "--help"]).out);
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub(super) async fn compile(compiler: &Compiler, limits: CompileLimits, wasm: &[
             let work = move || artefact_of(&wasm).map_err(|e| does_not_compile(&format!("{e:#}")));
             tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(too_costly(&e.to_string())))
         }
-        Compiler::Child { program, args } => child(program, args, limits, wasm).await,
+        Compiler::Child { program, args } => child(program, args, limits, wasm, patience(limits)).await,
     }
 }
 
@@ -74,7 +74,18 @@ fn artefact_of(wasm: &[u8]) -> wasmtime::Result<Vec<u8>> {
     engine::engine(engine::Allocator::OnDemand, 1)?.precompile_component(wasm)
 }
 
-async fn child(program: &PathBuf, args: &[String], limits: CompileLimits, wasm: &[u8]) -> Result<Vec<u8>, Rejected> {
+/// CPU time is bounded by the child; this is for one that sleeps, or a machine that is far too busy.
+fn patience(limits: CompileLimits) -> Duration {
+    limits.cpu_max.max(Duration::from_secs(1)) * 3 + Duration::from_secs(10)
+}
+
+async fn child(
+    program: &PathBuf,
+    args: &[String],
+    limits: CompileLimits,
+    wasm: &[u8],
+    patience: Duration,
+) -> Result<Vec<u8>, Rejected> {
     let failed = |e: std::io::Error| Rejected::host(format!("the compiling process {}: {e}", program.display()));
     let mut child = tokio::process::Command::new(program)
         .args(args)
@@ -113,10 +124,9 @@ async fn child(program: &PathBuf, args: &[String], limits: CompileLimits, wasm: 
         complaint.read_to_end(&mut message).await?;
         child.wait().await
     };
-    // CPU time is bounded by the child; this is for one that sleeps, or a machine that is far too busy.
-    let patience = Duration::from_secs(cpu_seconds) * 3 + Duration::from_secs(10);
     let Ok(status) = tokio::time::timeout(patience, whole).await else {
-        return Err(too_costly("it did not end in time"));
+        let within = patience.as_secs();
+        return Err(Rejected::host(format!("the compiler got too little processor time within {within} s")));
     };
     let status = status.map_err(failed)?;
     let message = String::from_utf8_lossy(&message);
@@ -200,5 +210,14 @@ mod tests {
         let Compiler::Child { program, args } = Compiler::this_binary().unwrap() else { panic!() };
         assert_eq!(program.canonicalize().unwrap(), std::env::current_exe().unwrap().canonicalize().unwrap());
         assert_eq!(args, [SUBCOMMAND]);
+    }
+
+    #[tokio::test]
+    async fn a_compiler_that_gets_no_processor_time_is_not_the_plugins_fault() {
+        let (sleep, limits) = (PathBuf::from("/bin/sleep"), CompileLimits::CAPS);
+        assert_eq!(patience(limits), Duration::from_secs(190));
+        let told = child(&sleep, &["600".to_owned()], limits, b"", Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(told.rule, "host", "{told}");
+        assert!(told.finding.contains("too little processor time") && told.remedy.contains("try again"), "{told}");
     }
 }

@@ -121,7 +121,7 @@ fn no_component(wasm: &[u8]) -> Rejected {
     } else if wasm.is_empty() {
         "the upload is empty".into()
     } else {
-        format!("not WebAssembly: it begins with {:02x?}", &wasm[..wasm.len().min(4)])
+        format!("not WebAssembly: it begins with `{}`", wasm[..wasm.len().min(16)].escape_ascii())
     };
     let remedy = if Parser::is_core_wasm(wasm) {
         "turn it into a component: `hookgate plugin build`, or wasm-tools component new module.wasm -o plugin.wasm"

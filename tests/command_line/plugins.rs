@@ -192,6 +192,11 @@ fn a_check_names_every_rule_that_is_broken() {
     assert_eq!(told["digest"].as_str().unwrap().len(), 64);
     let ran = folder.run(&["check", "good.wasm"]);
     assert!(ran.err.contains("a gateway takes it") && !ran.out.contains("FAILED"), "{ran:?}");
+    folder.write("traps.wasm", guests::classify_runs("unreachable"));
+    let ran = folder.run(&["check", "traps.wasm"]);
+    let row = ran.out.lines().find(|line| line.trim_start().starts_with("trial ")).unwrap_or_default();
+    assert!(row.contains("WARNING") && row.contains("classify did not answer a trial call (trap)"), "{ran:?}");
+    assert!(ran.code == 0 && ran.err.contains("; 1 warning\n"), "{ran:?}");
     assert_eq!(folder.run(&["check", "gone.wasm"]).code, 2);
     assert_eq!(folder.run(&["check"]).code, 2);
 }
@@ -313,6 +318,7 @@ fn a_run_has_bounds_and_no_memory() {
     folder.write("wrong.wasm", "\u{1b}[2J");
     let ran = folder.run(&["test", "f", "--plugin=wrong.wasm"]);
     assert!(ran.code == 8 && ran.err.contains("is refused (format)"), "{ran:?}");
+    assert!(ran.err.contains("it begins with `\\x1b[2J`"), "{ran:?}");
 }
 
 #[test]
@@ -395,6 +401,9 @@ fn a_build_makes_a_component_of_what_the_tool_leaves() {
     script(&compiler, "echo no >&2; exit 3");
     let ran = folder.run_with(&["build", "c"], &env);
     assert!(ran.code == 1 && ran.err.contains("exit status: 3"), "{ran:?}");
+    assert!(!folder.path("c/c.wasm").exists(), "the component of the build before is not used");
+    let ran = folder.run(&["test", "c/fixtures/classify.json"]);
+    assert!(ran.code == 2 && ran.err.contains("hookgate plugin build"), "{ran:?}");
     let wasi = r#"(component (import "wasi:io/poll@0.2.6" (instance)))"#;
     folder.write("core.wasm", wat::parse_str(wasi).unwrap());
     script(&folder.path("js/node_modules/.bin/componentize-qjs"), &copying);

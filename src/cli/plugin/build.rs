@@ -27,6 +27,14 @@ pub(super) fn run(args: &Build, context: &mut Context<'_>) -> Result<Exit, Failu
     // Tools run in the project's folder and are named by whole paths.
     let root = dir.canonicalize()?;
     let draft = root.join(format!(".{}.draft.wasm", project.manifest.name));
+    let path = project.component();
+    // A build that fails leaves nothing that `check` and `test` would take for its own.
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Failure::new(Exit::Failed, format!("`{}` cannot be replaced: {e}", path.display())));
+        }
+        Ok(()) | Err(_) => {}
+    }
     let built = tool(&project, &root, &draft, context).and_then(|left| {
         let wasm = bounded(&left, OUTPUT_BYTES_MAX)
             .map_err(|e| Failure::new(Exit::Failed, format!("the tool left no `{}` to read: {e}", left.display())))?;
@@ -38,7 +46,6 @@ pub(super) fn run(args: &Build, context: &mut Context<'_>) -> Result<Exit, Failu
         std::fs::remove_file(&draft)?;
     }
     let wasm = built?;
-    let path = project.component();
     std::fs::write(&path, &wasm)
         .map_err(|e| Failure::new(Exit::Failed, format!("`{}` cannot be written: {e}", path.display())))?;
     let survey = plugin::survey(&wasm, &limits);

@@ -59,16 +59,24 @@ pub(super) async fn run(args: &Check, context: &mut Context<'_>) -> Result<Exit,
         }))?,
         Format::Quiet => refused.iter().try_for_each(|r| output.line(r.rule))?,
         Format::Table => {
-            output.table(&ROWS, &rows(&refused, wasm.len(), &survey.imports, &survey.exports))?;
+            let mut rows = rows(&refused, wasm.len(), &survey.imports, &survey.exports);
+            rows.extend(warnings.iter().map(|told| json!({ "rule": "trial", "result": "WARNING", "finding": told })));
+            output.table(&ROWS, &rows)?;
             for Rejected { rule, finding, remedy } in &refused {
                 output.line(&format!("\n{rule}: {}\n  help: {remedy}", plain(finding)))?;
             }
-            warnings.iter().for_each(|warning| output.say(&format!("note: {}", plain(warning))));
         }
     }
     let file = path.display();
     output.say(&match refused.len() {
-        0 => format!("{file}: a gateway takes it (version {})", &digest[..12]),
+        0 => {
+            let warned = match warnings.len() {
+                0 => String::new(),
+                1 => "; 1 warning".to_owned(),
+                several => format!("; {several} warnings"),
+            };
+            format!("{file}: a gateway takes it (version {}){warned}", &digest[..12])
+        }
         1 => format!("{file}: 1 problem"),
         problems => format!("{file}: {problems} problems"),
     });

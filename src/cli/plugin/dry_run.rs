@@ -238,6 +238,9 @@ fn tell(sum: &Sum, ended: Ended, context: &mut Context<'_>) -> Result<(), Failur
         let about = if sum.last["total_is_exact"] == json!(false) { "more than " } else { "" };
         output.say(&format!("tried {scanned} of {about}{total} recorded attempts; nothing was sent or changed"));
     }
+    if scanned > 0 && sum.last["active"].is_string() && sum.last["active"] == sum.last["version"] {
+        output.say(&format!("{} is the version in use: it was compared with the record", text(&sum.last["version"])));
+    }
     let shown = sum.items.len();
     if u64::try_from(shown).unwrap_or(u64::MAX) < sum.differ() && output.format == Format::Table {
         output.say(&format!("{shown} of those that differ are shown; --rows shows more"));

@@ -168,7 +168,7 @@ impl Paths {
 }
 
 /// The `*.json` files of a folder, by name.
-fn in_folder(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn in_folder(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     let unreadable = |e: std::io::Error| {
         Failure::usage(
             format!("the folder `{}` cannot be read: {e}", dir.display()),

@@ -1,8 +1,10 @@
 //! `hookgate plugin pull-fixtures`: recorded attempts become files, a file for each case there was.
 
+use super::project::{Project, in_folder};
 use super::ship::at;
 use crate::cli::keys::moment;
 use crate::cli::output::{plain, text};
+use crate::cli::sign::quoted;
 use crate::cli::table::Column;
 use crate::cli::{Context, Exit, Failure, Format};
 use crate::plugin::fixture::redact::{Rules, redact};
@@ -12,13 +14,16 @@ use sha2::Digest as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// Where a project has its fixtures.
+const OWN_FOLDER: &str = "fixtures";
+
 /// Turn recorded attempts into fixtures: a file for each distinct case, with what came of it as what is expected
 #[derive(clap::Args, Debug)]
 pub(in crate::cli) struct PullFixtures {
     /// The plugin's name, or TENANT/NAME
     name: String,
     /// Where the files go
-    #[arg(long, value_name = "DIR", default_value = "fixtures")]
+    #[arg(long, value_name = "DIR", default_value = OWN_FOLDER)]
     dir: PathBuf,
     /// Only of this endpoint
     #[arg(long)]
@@ -156,6 +161,18 @@ pub(super) async fn run(args: &PullFixtures, context: &mut Context<'_>) -> Resul
         rows.push(json!({ "result": result, "fixture": fixture, "call": case.call, "expects": case.expects, "cases": case.met }));
     }
     tell(&rows, &left_out, items.len(), context)?;
+    if !rows.is_empty() {
+        let others = in_folder(&args.dir)?.iter().filter(|path| !is_of(&cases, path)).count();
+        if others > 0 {
+            let dir = plain(&args.dir.display().to_string());
+            let told = format!(
+                "{others} other fixtures in {dir} are not of this pull and are as they were: see whether they are redacted"
+            );
+            context.output.say(&told);
+        }
+        let test = test_command(&args.dir, Project::find(Path::new("."))?.is_some());
+        context.output.say(&format!("{} fixtures of {} attempts; next: {test}", rows.len(), items.len()));
+    }
     Ok(Exit::Done)
 }
 
@@ -180,10 +197,22 @@ fn tell(
     if kept > 0 {
         output.say(&format!("{kept} files were there already and are as they were; --force overwrites them"));
     }
-    if !rows.is_empty() {
-        output.say(&format!("{} fixtures of {attempts} attempts; next: hookgate plugin test", rows.len()));
-    }
     Ok(())
+}
+
+fn is_of(cases: &BTreeMap<String, Case>, path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| cases.contains_key(name))
+}
+
+/// What runs the fixtures of that folder: a project's own need no name.
+fn test_command(dir: &Path, in_project: bool) -> String {
+    if in_project && dir.components().eq(Path::new(OWN_FOLDER).components()) {
+        return "hookgate plugin test".to_owned();
+    }
+    let dir = plain(&dir.display().to_string());
+    let bare = dir.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));
+    let dir = if bare { dir } else { quoted(&dir) };
+    format!("hookgate plugin test {dir}")
 }
 
 const KEPT: &str = "kept";
@@ -298,6 +327,19 @@ mod tests {
         let name = file_name(&sent, "transform");
         assert!(name.starts_with("transform-..-..-a-b---send-"), "{name}");
         assert!(!name.contains('/'));
+    }
+
+    #[test]
+    fn the_next_command_is_for_the_folder_that_was_filled() {
+        for (dir, in_project, command) in [
+            ("fixtures", true, "hookgate plugin test"),
+            ("./fixtures/", true, "hookgate plugin test ./fixtures/"),
+            ("fixtures", false, "hookgate plugin test fixtures"),
+            ("/tmp/new", true, "hookgate plugin test /tmp/new"),
+            ("it's new", true, "hookgate plugin test 'it'\\''s new'"),
+        ] {
+            assert_eq!(test_command(Path::new(dir), in_project), command);
+        }
     }
 
     #[test]

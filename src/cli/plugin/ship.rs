@@ -4,6 +4,7 @@ use super::trial::{self, short};
 use crate::cli::output::text;
 use crate::cli::table::Column;
 use crate::cli::{Client, Context, Exit, Failure, Format};
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -55,10 +56,10 @@ pub(in crate::cli) enum Verb {
 const COLUMNS: [Column; 6] = [
     Column::whole("PLUGIN", "name"),
     Column::whole("ACTIVE", "active"),
-    Column::breakable("TRIAL", "tried").lesser(3),
-    Column::whole("MANAGED BY", "managed_by").lesser(1),
+    Column::breakable("TRIAL", "tried").lesser(1),
+    Column::whole("MANAGED BY", "managed_by").lesser(2),
     Column::breakable("ENDPOINTS", "endpoints"),
-    Column::breakable("DIGEST", "digest").lesser(2),
+    Column::whole("DIGEST", "digest").lesser(3),
 ];
 
 const VERSIONS: [Column; 7] = [
@@ -68,7 +69,7 @@ const VERSIONS: [Column; 7] = [
     Column::whole("BY", "uploaded_by").lesser(2),
     Column::whole("BYTES", "bytes").lesser(3),
     Column::breakable("TOLD", "told"),
-    Column::breakable("DIGEST", "digest").lesser(4),
+    Column::whole("DIGEST", "digest").lesser(4),
 ];
 
 const ACTIVATIONS: [Column; 4] = [
@@ -90,6 +91,7 @@ pub(super) async fn run(verb: Verb, context: &mut Context<'_>) -> Result<Exit, F
             if context.output.format == Format::Table {
                 for plugin in all["items"].as_array_mut().into_iter().flatten() {
                     plugin["tried"] = short(&plugin["trial"]);
+                    *plugin = abridged(worded(plugin, Format::Table));
                 }
             }
             context.output.list(&all, &COLUMNS, "name")?;
@@ -103,25 +105,32 @@ pub(super) async fn run(verb: Verb, context: &mut Context<'_>) -> Result<Exit, F
             let wasm = read(&file)?;
             let (client, path) = at(&name, &[], context).await?;
             let query = [("activate", activate.to_string()), ("wait", (!no_wait).to_string())];
-            let version = client.put_wasm(&path, &query, wasm).await?;
+            let (status, version) = client.put_wasm(&path, &query, wasm).await?;
             let output = &mut context.output;
             for warning in version["warnings"].as_array().into_iter().flatten() {
                 output.say(&format!("note: {}", text(warning)));
             }
-            output.one(&version, &VERSION_FIELDS, "id")?;
+            output.one(&worded(&version, output.format), &VERSION_FIELDS, "id")?;
+            if status == StatusCode::OK {
+                let id = text(&version["id"]);
+                let used = if version["active"] == true { "in use" } else { "not in use" };
+                output.say(&format!("already there: these bytes are version {id}, which is {used}"));
+            } else if version["active"] == true {
+                output.say("in use now");
+            }
             if version["active"] == false && version["state"] == "ready" {
                 output.say(&format!("to put it into use: hookgate plugin activate {name} {}", text(&version["id"])));
             }
         }
         Verb::Activate { name, version } => {
             let (client, path) = at(&name, &["activate"], context).await?;
-            changed(&client.post(&path, &json!({ "version": version })).await?, context)?;
+            change(&client, &path, &json!({ "version": version }), context).await?;
         }
         Verb::Shadow(args) => return trial::shadow(args, context).await,
         Verb::Canary(args) => return trial::canary(args, context).await,
         Verb::Rollback { name } => {
             let (client, path) = at(&name, &["rollback"], context).await?;
-            changed(&client.post(&path, &json!({})).await?, context)?;
+            change(&client, &path, &json!({}), context).await?;
         }
     }
     Ok(Exit::Done)
@@ -153,19 +162,38 @@ fn read(file: &PathBuf) -> Result<Vec<u8>, Failure> {
     Ok(wasm)
 }
 
-/// What is in use after a change.
-fn changed(plugin: &Value, context: &mut Context<'_>) -> Result<(), Failure> {
+/// Puts another version into use, and tells what has changed by it.
+async fn change(client: &Client, path: &str, wish: &Value, context: &mut Context<'_>) -> Result<(), Failure> {
+    let plugin_path = path.rsplit_once('/').map_or(path, |(plugin, _)| plugin);
+    let before = client.get(plugin_path, &[]).await?;
+    let after = client.post(path, wish).await?;
     let output = &mut context.output;
     match output.format {
-        Format::Json => output.document(plugin),
-        Format::Quiet => output.line(&text(&plugin["active"])),
-        Format::Table => output.line(&format!("{}  {}", text(&plugin["name"]), text(&plugin["active"]))),
+        Format::Json => output.document(&after),
+        Format::Quiet => output.line(&text(&after["active"])),
+        Format::Table => output.line(&format!("{}: {}", text(&after["name"]), changed(&before, &after))),
     }
+}
+
+fn changed(before: &Value, after: &Value) -> String {
+    let was = match before["active"].as_str() {
+        None => "before: none".to_owned(),
+        Some(_) if before["active"] == after["active"] => "as before".to_owned(),
+        Some(_) => format!("before: {}", text(&before["active"])),
+    };
+    let (trial, ended) = (&before["trial"], &after["trial"]);
+    let end = match ended["state"].as_str() {
+        Some(state) if trial["state"] == "running" && ended["id"] == trial["id"] && state != "running" => {
+            format!("; the {} was {}", text(&ended["kind"]), text(&ended["state"]))
+        }
+        _ => String::new(),
+    };
+    format!("in use now: {} ({was}){end}", text(&after["active"]))
 }
 
 fn show(plugin: &Value, context: &mut Context<'_>) -> Result<(), Failure> {
     let output = &mut context.output;
-    output.one(plugin, &["name", "managed_by", "active", "endpoints"], "name")?;
+    output.one(&worded(plugin, output.format), &["name", "managed_by", "active", "endpoints"], "name")?;
     if output.format != Format::Table {
         return Ok(());
     }
@@ -175,7 +203,7 @@ fn show(plugin: &Value, context: &mut Context<'_>) -> Result<(), Failure> {
     }
     let output = &mut context.output;
     let rows = |field: &str| plugin[field].as_array().cloned().unwrap_or_default();
-    let versions: Vec<Value> = rows("versions").into_iter().map(told).collect();
+    let versions: Vec<Value> = rows("versions").into_iter().map(told).map(abridged).collect();
     let activations = rows("activations");
     for (columns, rows) in [(&VERSIONS[..], versions), (&ACTIVATIONS[..], activations)] {
         if !rows.is_empty() {
@@ -186,12 +214,31 @@ fn show(plugin: &Value, context: &mut Context<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// For people: lists as words, and nothing for those that are empty.
+fn worded(document: &Value, format: Format) -> Value {
+    let mut document = document.clone();
+    if format == Format::Table {
+        for field in ["endpoints", "exports", "warnings"] {
+            if let Some(list) = document[field].as_array() {
+                document[field] = if list.is_empty() { Value::Null } else { words(&document[field]).into() };
+            }
+        }
+    }
+    document
+}
+
+/// In a table: as much of the digest as tells versions apart.
+fn abridged(mut row: Value) -> Value {
+    row["digest"] = text(&row["digest"]).chars().take(12).collect::<String>().into();
+    row
+}
+
+fn words(list: &Value) -> String {
+    list.as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ")
+}
+
 /// A version with what there is to say of it: that it is in use, why it is refused or disabled, or what it exports.
 fn told(mut version: Value) -> Value {
-    let words = |list: &Value| {
-        let all = list.as_array().into_iter().flatten().map(text);
-        all.collect::<Vec<_>>().join(", ")
-    };
     let told = if version["rejection"].is_object() {
         let why = &version["rejection"];
         format!("{}: {}", text(&why["rule"]), text(&why["finding"]))

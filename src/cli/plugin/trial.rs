@@ -20,9 +20,6 @@ struct Which {
     /// How much of the deliveries takes part: the same ones at each of their attempts
     #[arg(long, value_name = "PERCENT", requires = "version")]
     share: Option<String>,
-    /// End it; what a canary has left dead is put back
-    #[arg(long, conflicts_with_all = ["share", "watch"])]
-    stop: bool,
     /// Print a line whenever its figures change, until it ends
     #[arg(long)]
     watch: bool,
@@ -32,12 +29,18 @@ struct Which {
 pub(in crate::cli) struct Shadow {
     #[command(flatten)]
     which: Which,
+    /// End it; what it has counted is kept
+    #[arg(long, conflicts_with_all = ["share", "watch"])]
+    stop: bool,
 }
 
 #[derive(clap::Args, Debug)]
 pub(in crate::cli) struct Canary {
     #[command(flatten)]
     which: Which,
+    /// End it; what it has left dead is put back
+    #[arg(long, conflicts_with_all = ["share", "watch"])]
+    stop: bool,
     /// Rolled back when more of its newest 1000 calls fault [default: 2%]
     #[arg(long, value_name = "PERCENT", requires = "version")]
     max_fault_rate: Option<String>,
@@ -49,12 +52,18 @@ pub(in crate::cli) struct Canary {
     min_calls: Option<u16>,
 }
 
-pub(super) async fn shadow(Shadow { which }: Shadow, context: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(super) async fn shadow(Shadow { which, stop }: Shadow, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    if stop {
+        return end("shadow", &which.name, context).await;
+    }
     run("shadow", which, json!({}), context).await
 }
 
 pub(super) async fn canary(args: Canary, context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let Canary { which, max_fault_rate, max_terminal_rate, min_calls } = args;
+    let Canary { which, stop, max_fault_rate, max_terminal_rate, min_calls } = args;
+    if stop {
+        return end("canary", &which.name, context).await;
+    }
     let mut wish = json!({});
     for (field, value) in [
         ("max_fault_rate", max_fault_rate.map(Value::from)),
@@ -69,17 +78,21 @@ pub(super) async fn canary(args: Canary, context: &mut Context<'_>) -> Result<Ex
 }
 
 async fn run(kind: &str, which: Which, mut wish: Value, context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let Which { name, version, share, stop, watch: watches } = which;
+    let Which { name, version, share, watch: watches } = which;
     let (client, plugin_path) = at(&name, &[], context).await?;
     let path = format!("{plugin_path}/{kind}");
-    if stop {
-        told(&client.delete(&path).await?["trial"], context)?;
-        return Ok(Exit::Done);
-    }
     if let Some(version) = version {
         let share = share.ok_or_else(|| Failure::usage("--share is missing", SHARE_REMEDY))?;
         (wish["version"], wish["share"]) = (version.into(), share.into());
-        let plugin = client.post(&path, &wish).await?;
+        let plugin = match client.post(&path, &wish).await {
+            Err(failure) if failure.exit == Exit::Conflict => {
+                return Err(match running(&client, &plugin_path).await {
+                    Some(trial) => in_the_way(failure, &name, &trial),
+                    None => failure,
+                });
+            }
+            answered => answered?,
+        };
         if !watches {
             told(&plugin["trial"], context)?;
         }
@@ -94,6 +107,37 @@ async fn run(kind: &str, which: Which, mut wish: Value, context: &mut Context<'_
             Ok(Exit::Done)
         }
     }
+}
+
+async fn end(kind: &str, name: &str, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let (client, plugin_path) = at(name, &[], context).await?;
+    match client.delete(&format!("{plugin_path}/{kind}")).await {
+        Ok(plugin) => told(&plugin["trial"], context)?,
+        Err(failure) if failure.exit == Exit::NotFound => {
+            return Err(match running(&client, &plugin_path).await {
+                Some(trial) => in_the_way(failure, name, &trial),
+                None => failure,
+            });
+        }
+        Err(failure) => return Err(failure),
+    }
+    Ok(Exit::Done)
+}
+
+/// The trial that runs, if one does and the server tells.
+async fn running(client: &Client, plugin_path: &str) -> Option<Value> {
+    let trial = client.get(plugin_path, &[]).await.ok()?["trial"].take();
+    (trial["state"] == "running").then_some(trial)
+}
+
+/// A failure beside which a trial runs: which one, and what ends it.
+fn in_the_way(failure: Failure, name: &str, trial: &Value) -> Failure {
+    let (kind, version) = (text(&trial["kind"]), text(&trial["version"]));
+    let remedy = format!(
+        "a {kind} of {version} runs: end it with `hookgate plugin {kind} {name} --stop`, or put its version into use \
+         with `hookgate plugin activate {name} {version}`"
+    );
+    failure.with_remedy(remedy)
 }
 
 /// Ends with the trial: well, unless it was rolled back.
@@ -286,5 +330,5 @@ pub(super) fn short(trial: &Value) -> Value {
         return Value::Null;
     }
     let of = format!("{} {} {}", text(&trial["kind"]), text(&trial["share"]), text(&trial["version"]));
-    format!("{of}: {}", text(&trial["state"]).replace('_', " ")).into()
+    format!("{of}: {}", text(&trial["state"])).into()
 }

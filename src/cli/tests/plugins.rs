@@ -15,17 +15,39 @@ fn plugin() -> Value {
            "activations": [{"version": "plg_1", "what": "rollback", "at": "2026-01-31T09:00:00.000Z", "by": "operator"}]})
 }
 
+/// With a canary, in use or before it is.
+fn tried(active: &str, state: &str) -> Value {
+    let mut plugin = plugin();
+    plugin["active"] = active.into();
+    plugin["trial"] =
+        json!({"id": "trl_1", "kind": "canary", "version": "plg_2", "active": "plg_1", "share": "10%", "state": state});
+    plugin
+}
+
 fn answer(line: &str) -> (u16, String) {
     let (method, path) = line.split_once(' ').unwrap();
     let path = path.strip_prefix(T).unwrap_or(path);
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let body = match (method, path) {
-        ("GET", "/plugins") => json!({"items": [plugin()], "next": null}),
+        ("GET", "/plugins") => {
+            let mut rolled_back = tried("plg_1", "rolled_back");
+            rolled_back["digest"] = "0123456789abcdef".into();
+            json!({"items": [rolled_back], "next": null})
+        }
         ("GET" | "POST", "/plugins/rules" | "/plugins/rules/activate" | "/plugins/rules/rollback") => plugin(),
         ("PUT", "/plugins/rules") => {
             let mut version = plugin()["versions"][1].clone();
             version["active"] = query.contains("activate=true").into();
-            version
+            return (201, version.to_string());
+        }
+        ("PUT", "/plugins/again") => plugin()["versions"][1].clone(),
+        ("GET", "/plugins/tried") => tried("plg_1", "running"),
+        ("POST", "/plugins/tried/activate") => tried("plg_2", "promoted"),
+        ("POST", "/plugins/tried/canary") => {
+            return (409, json!({"detail": "a trial runs", "code": "trial_running"}).to_string());
+        }
+        ("DELETE", "/plugins/tried/shadow") => {
+            return (404, json!({"detail": "no such trial", "code": "no_trial"}).to_string());
         }
         ("PUT", "/plugins/bad") => {
             let problem =
@@ -42,6 +64,8 @@ fn plugins_are_listed_and_shown_with_what_became_of_each_version() {
     let server = Server::start(answer);
     let list = server.run(&["plugin", "list"]).out;
     assert!(["rules", "plg_1", "api", "billing"].iter().all(|told| list.contains(told)), "{list}");
+    assert!(list.contains("canary 10% plg_2: rolled_back") && !list.contains("[\""), "{list}");
+    assert!(list.contains("0123456789ab\n"), "{list}");
     assert_eq!(server.run(&["plugin", "list", "--quiet"]).out, "rules\n");
     let shown = server.run(&["plugin", "get", "acme/rules"]).out;
     for told in ["active      plg_1", "rejected", "imports: wasi\\u{1b}[2J", "in use; transform, classify", "rollback"]
@@ -66,11 +90,14 @@ fn a_component_is_uploaded_as_it_is() {
     assert!(ran.out.contains("ready") && ran.out.contains("plg_1"), "{}", ran.out);
     assert!(ran.err.contains("note: classify did not answer\\u{1b}"), "{}", ran.err);
     assert!(ran.err.contains("hookgate plugin activate rules plg_1"), "{}", ran.err);
+    assert!(ran.out.contains("transform, classify") && !ran.err.contains("already"), "{ran:?}");
     let seen = server.last();
     assert_eq!((seen.line, seen.body), (format!("PUT {T}/plugins/rules?activate=false&wait=true"), json!([1])));
     let ran = server.run(&["plugin", "upload", "rules", path, "--activate", "--no-wait", "--quiet"]);
     assert_eq!((ran.out.as_str(), ran.err.as_str()), ("plg_1\n", ""));
     assert_eq!(server.last().line, format!("PUT {T}/plugins/rules?activate=true&wait=false"));
+    let again = server.run(&["plugin", "upload", "again", path]);
+    assert!(again.err.contains("already there: these bytes are version plg_1, which is in use\n"), "{}", again.err);
     let refused = server.run(&["plugin", "upload", "bad", path]);
     assert_eq!(refused.exit, Exit::Usage);
     assert!(refused.err.contains("imports: wasi\\u{1b} (plugin_rejected)"), "{}", refused.err);
@@ -81,10 +108,28 @@ fn a_component_is_uploaded_as_it_is() {
         (&["plugin", "rollback", "rules"], "rollback", json!({})),
     ] {
         let ran = server.run(args);
-        assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "rules  plg_1\n"), "{}", ran.err);
+        assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "rules: in use now: plg_1 (as before)\n"), "{}", ran.err);
         let seen = server.last();
         assert_eq!((seen.line, seen.body), (format!("POST {T}/plugins/rules/{line}"), body));
     }
+}
+
+#[test]
+fn a_trial_in_the_way_is_named_with_what_ends_it() {
+    let server = Server::start(answer);
+    let begin = server.run(&["plugin", "canary", "acme/tried", "plg_3", "--share", "10%"]);
+    assert_eq!(begin.exit, Exit::Conflict, "{}", begin.err);
+    let other = server.run(&["plugin", "shadow", "acme/tried", "--stop"]);
+    assert_eq!(other.exit, Exit::NotFound, "{}", other.err);
+    for told in [begin.err, other.err] {
+        assert!(
+            told.contains("a canary of plg_2 runs: end it with `hookgate plugin canary acme/tried --stop`"),
+            "{told}"
+        );
+        assert!(told.contains("`hookgate plugin activate acme/tried plg_2`"), "{told}");
+    }
+    let promoted = server.run(&["plugin", "activate", "tried", "plg_2"]);
+    assert_eq!(promoted.out, "rules: in use now: plg_2 (before: plg_1); the canary was promoted\n", "{}", promoted.err);
 }
 
 fn dry_run(line: &str) -> (u16, String) {
@@ -105,6 +150,7 @@ fn dry_run(line: &str) -> (u16, String) {
         "total_is_exact": true, "verdicts": side(2), "requests": side(1), "items": [item], "next": "on"});
     match line {
         line if line.ends_with("/plugins/rules/dry-run") => {}
+        line if line.ends_with("/plugins/same/dry-run") => page["version"] = "plg_1".into(),
         line if line.ends_with("/plugins/empty/dry-run") => {
             page = json!({"scanned": 0, "total": 0, "items": [], "next": null, "hint": "no endpoint uses it\u{1b}"});
         }
@@ -137,6 +183,9 @@ fn a_dry_run_adds_its_pages_up() {
     }
     assert!(!ran.out.contains('\u{1b}'));
     assert!(ran.err.contains("tried 3 of 6 recorded") && ran.err.contains("--limit tries more"), "{}", ran.err);
+    assert!(!ran.err.contains("in use"), "{}", ran.err);
+    let same = server.run(&["plugin", "dry-run", "same", "plg_1", "--limit", "3"]);
+    assert!(same.err.contains("plg_1 is the version in use: it was compared with the record"), "{}", same.err);
     let json: Value =
         serde_json::from_str(&server.run(&["plugin", "dry-run", "rules", "plg_2", "--json", "--limit", "3"]).out)
             .unwrap();
@@ -179,6 +228,13 @@ fn fixtures_are_not_taken_on_trust() {
     assert!(!dir.path().join("new").exists(), "nothing was to be written");
     let kept = server.run(&["plugin", "pull-fixtures", "binary", "--dir", &to, "--quiet"]);
     assert_eq!(kept.exit, Exit::Done, "{}", kept.err);
+    std::fs::write(dir.path().join("new/earlier.json"), "{}").unwrap();
+    let again = server.run(&["plugin", "pull-fixtures", "binary", "--dir", &to]);
+    assert!(
+        again.err.contains("1 other fixtures in ") && again.err.contains(&format!("next: hookgate plugin test {to}\n")),
+        "{}",
+        again.err
+    );
     assert!(std::path::Path::new(kept.out.trim()).exists(), "{}", kept.out);
     assert_eq!(server.run(&["plugin", "pull-fixtures", "binary", "--dir", &to, "--limit", "0"]).exit, Exit::Usage);
 }
