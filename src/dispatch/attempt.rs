@@ -370,11 +370,26 @@ pub(super) fn words(outcome: &Outcome, disposition: &Disposition) -> (Option<&'s
 
 /// Response headers that are kept: never a cookie or a credential.
 fn kept_headers(headers: &HeaderMap) -> Vec<(String, String)> {
-    const LEFT_OUT: [&str; 4] = ["token", "secret", "signature", "authorization"];
-    let kept = |name: &str| name != "set-cookie" && !LEFT_OUT.iter().any(|part| name.contains(part));
     headers
         .iter()
-        .filter(|(name, _)| kept(name.as_str()))
+        .filter(|(name, _)| !crate::secret::names_a_secret(name.as_str()))
         .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue};
+
+    #[test]
+    fn headers_with_credentials_are_not_kept() {
+        let mut headers = HeaderMap::new();
+        let gone = ["set-cookie", "x-api-key", "x-password", "x-credential", "x-auth", "x-session", "x-token"];
+        for name in gone.into_iter().chain(["retry-after", "x-request-id"]) {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        let kept: Vec<String> = kept_headers(&headers).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(kept, ["retry-after", "x-request-id"]);
+    }
 }

@@ -217,16 +217,27 @@ fn test_command(dir: &Path, in_project: bool) -> String {
 
 const KEPT: &str = "kept";
 
-/// Writes a file that is not there yet.
+/// Writes a file that is not there yet, or with `force` in the place of what is: a link is replaced, never followed.
 fn keep(path: &Path, document: &str, force: bool) -> Result<&'static str, Failure> {
     use std::io::Write as _;
-    let mut options = std::fs::File::options();
-    options.write(true).create(true).truncate(force).create_new(!force);
-    match options.open(path) {
-        Ok(mut file) => file.write_all(document.as_bytes()).map(|()| "written").map_err(|e| unwritable(path, &e)),
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(KEPT),
-        Err(e) => Err(unwritable(path, &e)),
+    let draft = path.with_extension(format!("{}.draft", std::process::id()));
+    let target = if force { draft.as_path() } else { path };
+    if force {
+        // Of an earlier process with this number, that was killed.
+        let _ = std::fs::remove_file(&draft);
     }
+    let mut file = match std::fs::File::create_new(target) {
+        Ok(file) => file,
+        Err(e) if !force && e.kind() == std::io::ErrorKind::AlreadyExists => return Ok(KEPT),
+        Err(e) => return Err(unwritable(path, &e)),
+    };
+    let written = file.write_all(document.as_bytes());
+    let placed = written.and_then(|()| if force { std::fs::rename(target, path) } else { Ok(()) });
+    placed.map(|()| "written").map_err(|e| {
+        // A half of one is no fixture; the first error is the one to tell.
+        let _ = std::fs::remove_file(target);
+        unwritable(path, &e)
+    })
 }
 
 fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
@@ -351,5 +362,20 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a longer one");
         assert_eq!(keep(&path, "two", true).unwrap(), "written");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (dir.path().join("a.json"), dir.path().join("elsewhere"));
+        std::fs::write(&elsewhere, "mine").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert_eq!(keep(&path, "two", false).unwrap(), KEPT);
+        assert_eq!(keep(&path, "two", true).unwrap(), "written");
+        assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "mine");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
+        assert!(!path.is_symlink());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "no draft is left");
     }
 }
