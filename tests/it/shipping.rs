@@ -293,13 +293,17 @@ async fn the_command_line_ships_a_plugin() {
     let (exit, one, _) = run(&["plugin", "upload", "acme/rules", "one.wasm", "--quiet"]);
     let one = one.trim();
     assert!(exit == 0 && one.starts_with("plg_"), "{one}");
-    assert_eq!(run(&["plugin", "activate", "rules", one]), (0, format!("rules  {one}\n"), String::new()));
+    assert_eq!(
+        run(&["plugin", "activate", "rules", one]),
+        (0, format!("rules: in use now: {one} (before: none)\n"), String::new())
+    );
     let (exit, two, _) = run(&["plugin", "push", "rules", "two.wasm", "--activate", "--json"]);
     let two: Value = serde_json::from_str(&two).unwrap();
     assert_eq!((exit, &two["active"], &two["state"]), (0, &true.into(), &"ready".into()));
     publish(&gateway).await;
     assert_eq!(last_attempt(&gateway, 1).await["plugin_version"], two["id"]);
-    assert_eq!(run(&["plugin", "rollback", "rules"]), (0, format!("rules  {one}\n"), String::new()));
+    let told = format!("rules: in use now: {one} (before: {})\n", two["id"].as_str().unwrap());
+    assert_eq!(run(&["plugin", "rollback", "rules"]), (0, told, String::new()));
     assert_eq!(run(&["plugin", "rollback", "rules"]).0, 6);
     let refused = run(&["plugin", "upload", "rules", "bad.wasm"]);
     assert!(
