@@ -1,6 +1,7 @@
 //! Secrets: wiped when dropped, and without `Debug`, `Display` or `Serialize`, so that they cannot reach a
 //! log, an error, a metric or an answer by accident.
 
+use smallvec::SmallVec;
 use std::fmt;
 use zeroize::Zeroizing;
 
@@ -69,18 +70,23 @@ pub fn names_a_secret(name: &str) -> bool {
         "token",
     ];
     const WORDS: [&str; 7] = ["auth", "hmac", "pass", "pwd", "session", "sid", "sig"];
-    let words = words(name);
-    let joined = words.concat();
-    PARTS.iter().any(|part| joined.contains(part)) || words.iter().any(|word| WORDS.contains(&word.as_str()))
+    let words = Words::of(name);
+    let begins = |at: usize, first: &u8| {
+        let here =
+            |part: &&str| part.as_bytes().first() == Some(first) && words.joined[at..].starts_with(part.as_bytes());
+        PARTS.iter().any(here)
+    };
+    words.joined.iter().enumerate().any(|(at, first)| begins(at, first))
+        || words.iter().any(|word| WORDS.iter().any(|known| known.as_bytes() == word))
 }
 
 /// The same of a parameter in a URL's query, where shorter names are usual.
 pub fn parameter_names_a_secret(name: &str) -> bool {
     let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
-    let words = words(&name);
+    let words = Words::of(&name);
     names_a_secret(&name)
-        || words.iter().any(|word| matches!(word.as_str(), "key" | "otp" | "pin" | "sign"))
-        || matches!(words.as_slice(), [word] if word == "code")
+        || words.iter().any(|word| matches!(word, b"key" | b"otp" | b"pin" | b"sign"))
+        || (words.iter().count() == 1 && words.joined.as_slice() == b"code")
 }
 
 /// A query in which what `goes` by its name has another value.
@@ -98,21 +104,36 @@ pub fn with_parameters(query: &str, goes: impl Fn(&str) -> bool, mut other: impl
     query.split_inclusive(['&', ';']).map(pair).collect()
 }
 
-/// `X-Api_Key`, `apiKey` and `api[key]` are of the same words, in lower case.
-fn words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut was_lower = false;
-    for c in name.chars() {
-        if !c.is_ascii_alphanumeric() || (c.is_ascii_uppercase() && was_lower) {
-            words.push(String::new());
+/// `X-Api_Key`, `apiKey` and `api[key]` are of the same words, in lower case. Each header of each answer is asked about:
+/// an ordinary name allocates nothing.
+#[derive(Default)]
+struct Words {
+    joined: SmallVec<[u8; 64]>,
+    /// Where each word but the last ends.
+    ends: SmallVec<[usize; 8]>,
+}
+
+impl Words {
+    fn of(name: &str) -> Self {
+        let mut words = Words::default();
+        let mut was_lower = false;
+        for byte in name.bytes() {
+            if !byte.is_ascii_alphanumeric() || (byte.is_ascii_uppercase() && was_lower) {
+                words.ends.push(words.joined.len());
+            }
+            if byte.is_ascii_alphanumeric() {
+                words.joined.push(byte.to_ascii_lowercase());
+            }
+            was_lower = byte.is_ascii_lowercase();
         }
-        if let (true, Some(word)) = (c.is_ascii_alphanumeric(), words.last_mut()) {
-            word.push(c.to_ascii_lowercase());
-        }
-        was_lower = c.is_ascii_lowercase();
+        words
     }
-    words.retain(|word| !word.is_empty());
-    words
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        let ends = self.ends.iter().copied().chain([self.joined.len()]);
+        begins.zip(ends).filter_map(|(from, to)| self.joined.get(from..to)).filter(|word| !word.is_empty())
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/chance.rs"]
+mod chance;
+
 use bytes::Bytes;
+use chance::Chance;
 use hookgate::cli::{Failure, request};
 use hookgate::clock::Timestamp;
 use hookgate::config::{Env, Input, Outside, evaluate};
@@ -21,22 +25,7 @@ use std::time::{Duration, Instant};
 /// One input takes no longer, however slow the machine is.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// SplitMix64: the same inputs for the same seed.
-struct Chance(u64);
-
 impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(bound.max(1)).unwrap()).unwrap()
-    }
-
     fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }

@@ -6,10 +6,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "support/chance.rs"]
+mod chance;
 #[path = "support/guests.rs"]
 mod guests;
 
 use bytes::Bytes;
+use chance::Chance;
 use guests::Says;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{Name, Reason, Verdict};
@@ -26,23 +29,6 @@ use std::time::{Duration, Instant};
 
 /// The process may have so much more after all candidates than after the first ones.
 const GROWTH_KIB_MAX: u64 = 64 << 10;
-
-/// SplitMix64: the same candidates for the same seed.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(bound.max(1)).unwrap()).unwrap()
-    }
-}
 
 /// The sections of a component, or of a module, with their heads; what does not fit is the last one.
 fn sections(wasm: &[u8]) -> Vec<Vec<u8>> {

@@ -226,6 +226,7 @@ impl Shipping {
         loop {
             match self.try_put_back(of, &which, (left, &mut *since)).await {
                 Ok(0) | Err(LedgerError::Stopped(_)) => return,
+                Ok(_) if left == Left::More => return,
                 // They are settled soon, and then looked at once more.
                 Ok(_under_way) => {}
                 Err(error) => {
@@ -255,9 +256,8 @@ impl Shipping {
                 tracing::info!(%tenant, %plugin, trial = %row.id, put_back, "dead letters of a canary were put back");
             }
             match (left, under_way) {
-                (Left::More, _) => {}
                 (Left::Nothing, 0) => self.ledger.settle_trial(row.tenant, row.id).await?,
-                (Left::Nothing, _) => all_under_way += under_way,
+                (Left::More | Left::Nothing, _) => all_under_way += under_way,
             }
         }
         Ok(all_under_way)

@@ -9,7 +9,7 @@ use super::writer::{Undo, Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, EventId};
 use crate::ledger::{EndpointKey, TenantKey};
-use rusqlite::Connection;
+use rusqlite::{Connection, Statement};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -44,6 +44,23 @@ impl Birth {
         out.extend_from_slice(&self.sequence.to_be_bytes());
         out.extend_from_slice(&self.began_at.as_millis().to_be_bytes());
         out.extend_from_slice(&self.leased_until.as_millis().to_be_bytes());
+    }
+
+    /// By [`INSERT_DELIVERY`](super::statements::INSERT_DELIVERY): in its first attempt.
+    fn insert(&self, statement: &mut Statement<'_>, host: Option<i64>) -> Result<(), Fault> {
+        statement.execute(rusqlite::params![
+            self.tenant.0,
+            self.delivery.to_bytes(),
+            self.event.to_bytes(),
+            self.endpoint.0,
+            host,
+            int(self.sequence),
+            1,
+            self.began_at.as_millis(),
+            self.leased_until.as_millis(),
+            self.began_at.as_millis(),
+        ])?;
+        Ok(())
     }
 
     fn read(bytes: &[u8; BIRTH_BYTES]) -> Option<Self> {
@@ -190,18 +207,7 @@ impl Writer<'_> {
         for delivery in born {
             let Some(birth) = self.take_birth(*delivery) else { continue };
             let host = self.endpoints.get(&birth.endpoint).map(|e| e.host);
-            self.sql.insert_delivery.execute(rusqlite::params![
-                birth.tenant.0,
-                birth.delivery.to_bytes(),
-                birth.event.to_bytes(),
-                birth.endpoint.0,
-                host,
-                int(birth.sequence),
-                1,
-                birth.began_at.as_millis(),
-                birth.leased_until.as_millis(),
-                birth.began_at.as_millis(),
-            ])?;
+            birth.insert(&mut self.sql.insert_delivery, host)?;
         }
         Ok(())
     }
@@ -272,18 +278,7 @@ pub(super) fn recover(connection: &mut Connection) -> Result<(), Fault> {
                 if has_row.query_row((birth.tenant.0, id), |row| row.get(0))? {
                     continue;
                 }
-                insert.execute(rusqlite::params![
-                    birth.tenant.0,
-                    id,
-                    birth.event.to_bytes(),
-                    birth.endpoint.0,
-                    host.query_row([birth.endpoint.0], |row| row.get::<_, i64>(0))?,
-                    int(birth.sequence),
-                    1,
-                    birth.began_at.as_millis(),
-                    birth.leased_until.as_millis(),
-                    birth.began_at.as_millis(),
-                ])?;
+                birth.insert(&mut insert, host.query_row([birth.endpoint.0], |row| row.get(0))?)?;
             }
         }
         transaction.execute("DELETE FROM birth", [])?;

@@ -8,7 +8,8 @@ use crate::delivery::{DecidedBy, Disposition, Reason};
 use crate::entropy::SystemEntropy;
 use crate::ledger::{
     Accept, Accepted, AttemptRecord, Claimed, Declaration, DeclaredEndpoint, DeclaredTenant, Directory, EndpointCaps,
-    LedgerError, NewDelivery, Queue as _, Records as _, Settled, Settlement, Slots, Taken, Wakes,
+    EndpointKey, LedgerError, NewDelivery, Queue as _, Records as _, Settled, Settlement, Slots, Taken, TenantKey,
+    Wakes,
 };
 use crate::secret::Secret;
 use crate::verify::{Grant, Publication};
@@ -165,15 +166,18 @@ async fn a_failed_flush_acknowledges_nothing_and_stops_everything() {
     assert!(!ledger.stopped().await.is_empty(), "the process can see it");
 }
 
+fn with_room(directory: &Directory, slots: &Slots) -> (TenantKey, EndpointKey) {
+    let tenant = directory.tenants.first_key_value().unwrap().1;
+    let (tenant, endpoint) = (tenant.key, tenant.endpoints.first_key_value().unwrap().1.key);
+    let lease_for = Duration::from_secs(60);
+    slots.configure(vec![EndpointCaps { endpoint, tenant, concurrency: 9, lease_for, rate: None }], 9, 9);
+    (tenant, endpoint)
+}
+
 #[tokio::test]
 async fn a_full_disk_puts_back_what_was_under_way() {
     let (ledger, directory, mut births, slots, _dir) = a_ledger_with_slots().await;
-    let (tenant, endpoint) = {
-        let tenant = directory.tenants.first_key_value().unwrap().1;
-        (tenant.key, tenant.endpoints.first_key_value().unwrap().1.key)
-    };
-    let lease_for = Duration::from_secs(60);
-    slots.configure(vec![EndpointCaps { endpoint, tenant, concurrency: 9, lease_for, rate: None }], 9, 9);
+    let (_, endpoint) = with_room(&directory, &slots);
     for key in ["a", "b"] {
         let mut accept = acceptance(&directory, key);
         let Taken::Slot(slot) = slots.take_for_backlog(endpoint, NOW) else { panic!("no slot") };
@@ -232,12 +236,7 @@ async fn a_full_disk_puts_back_what_was_under_way() {
 #[tokio::test]
 async fn what_is_under_way_is_not_denied_when_nothing_can_be_written() {
     let (ledger, directory, mut births, slots, _dir) = a_ledger_with_slots().await;
-    let (tenant, endpoint) = {
-        let tenant = directory.tenants.first_key_value().unwrap().1;
-        (tenant.key, tenant.endpoints.first_key_value().unwrap().1.key)
-    };
-    let lease_for = Duration::from_secs(60);
-    slots.configure(vec![EndpointCaps { endpoint, tenant, concurrency: 9, lease_for, rate: None }], 9, 9);
+    let (tenant, endpoint) = with_room(&directory, &slots);
     let Accepted::New(settled) = ledger.accept(acceptance(&directory, "a")).await.unwrap() else { panic!("new") };
     let mut accept = acceptance(&directory, "b");
     let Taken::Slot(slot) = slots.take_for_backlog(endpoint, NOW) else { panic!("no slot") };
