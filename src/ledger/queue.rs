@@ -3,7 +3,8 @@
 use super::{EndpointKey, LedgerError, Slot, SourceKey, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{
-    AttemptId, DecidedBy, Decision, DeliveryId, EndpointStatus, EventId, History, Name, PluginVersionId, Reason,
+    AttemptId, DecidedBy, Decision, DeliveryId, EndpointStatus, EventId, History, KeptBody, Name, PluginVersionId,
+    Reason,
 };
 use crate::secret::Secret;
 use crate::verify::{Event, Verified};
@@ -239,7 +240,7 @@ pub struct RequestRecord {
     pub method: String,
     pub path_and_query: Option<String>,
     pub headers: Vec<(String, String)>,
-    pub body: Bytes,
+    pub body: KeptBody,
 }
 
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, LEASE, dead, delivered, record, released, retry};
 use crate::support::{name, publication};
 use hookgate::clock::Timestamp;
-use hookgate::delivery::{Decision, DeliveryState, Disposition, EndpointEffect, EndpointStatus, Reason};
+use hookgate::delivery::{Decision, DeliveryState, Disposition, EndpointEffect, EndpointStatus, KeptBody, Reason};
 use hookgate::ledger::{
     Accept, Accepted, EndpointChange, EndpointKey, LedgerError, LogRecord, NewDelivery, Redrive, RequestRecord,
     ResponseRecord, Settled, Taken, TenantKey,
@@ -229,7 +229,7 @@ async fn what_an_attempt_saw_is_kept_whole() {
         method: "PUT".into(),
         path_and_query: Some("/v2?x=1".into()),
         headers: vec![("x-a".into(), "b".into())],
-        body: "transformed".into(),
+        body: KeptBody::Whole("transformed".into()),
     });
     seen.response = Some(ResponseRecord {
         headers: vec![("retry-after".into(), "9".into())],
@@ -261,8 +261,12 @@ async fn a_large_body_and_answer_come_back_byte_for_byte() {
     let stored = bench.ledger.event_body(bench.tenant("acme"), event).await.unwrap().unwrap().unwrap();
     assert_eq!(stored.body, body);
     let mut seen = record("answered", Some(200));
-    seen.request =
-        Some(RequestRecord { method: "POST".into(), path_and_query: None, headers: vec![], body: body.into() });
+    seen.request = Some(RequestRecord {
+        method: "POST".into(),
+        path_and_query: None,
+        headers: vec![],
+        body: KeptBody::Whole(body.into()),
+    });
     bench.settle_as(claimed[0].lease, seen, delivered()).await;
     assert!(bench.births.try_recv().is_err());
     assert_eq!(bench.detail(claimed[0].lease.delivery).await.attempts[0].request_method.as_deref(), Some("POST"));
