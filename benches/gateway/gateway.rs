@@ -33,6 +33,10 @@ pub(crate) enum Route {
     Classified { receiver: SocketAddr, plugin: PathBuf },
     /// The same, beside two tenants whose events are of no account: `plain` has no plugin, `noisy` has `hostile`.
     Beside { receiver: SocketAddr, plugin: PathBuf, hostile: PathBuf },
+    /// To the receiver, beside a tenant `noisy` whose endpoint takes half a minute for an answer.
+    BesideHang { receiver: SocketAddr },
+    /// Nowhere, and those of `noisy` to an endpoint that is busy, to be tried again in hours.
+    Busy { receiver: SocketAddr },
     /// Nowhere, with these plugins, each of a tenant of its own for every fifty.
     Many { plugins: Vec<PathBuf> },
 }
@@ -178,6 +182,12 @@ fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Rou
             "\n[tenants.bench.endpoints.receiver]\nurl = \"http://{receiver}{path}\"\nconcurrency = {IN_FLIGHT_MAX}\n"
         )
     };
+    let noisy = |receiver: &SocketAddr, path: &str, more: &str| {
+        format!(
+            "\n[tenants.noisy.sources.github]\nscheme = \"github\"\nsecrets = [\"env:{SECRET_VARIABLE}\"]\n\
+             \n[tenants.noisy.endpoints.receiver]\nurl = \"http://{receiver}{path}\"\n{more}\n"
+        )
+    };
     match route {
         Route::Nowhere => {}
         Route::Many { plugins } => {
@@ -187,6 +197,13 @@ fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Rou
             }
         }
         Route::Plain { receiver } => file += &endpoint(receiver, "/hook"),
+        Route::BesideHang { receiver } => {
+            file += &endpoint(receiver, "/hook");
+            file += &noisy(receiver, "/hang", "timeout = \"30s\"");
+        }
+        Route::Busy { receiver } => {
+            file += &noisy(receiver, "/busy", "concurrency = 64\nretry = { delays = [\"12h\"], jitter = \"none\" }");
+        }
         Route::Classified { receiver, plugin } => {
             file += &endpoint(receiver, "/sms");
             file += "plugin = \"sms-rules\"\n\n[tenants.bench.plugins.sms-rules]\n";

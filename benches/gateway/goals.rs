@@ -195,6 +195,27 @@ pub(crate) const GOALS: &[Goal] = &[
         measured: |r| r.get(&Row::PluginsMemory)?.ratio,
     },
     Goal {
+        title: "p99 beside an endpoint that hangs ÷ before",
+        bound: Bound::AtMost(2.0),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::HangBeside)?.ratio,
+    },
+    Goal {
+        title: "beside an endpoint that hangs, memory that is added",
+        bound: Bound::AtMost(8.0),
+        unit: "MiB",
+        over: Over::Largest,
+        measured: |r| r.get(&Row::HangBeside)?.memory_mib,
+    },
+    Goal {
+        title: "idle with deliveries that wait, CPU",
+        bound: Bound::AtMost(1.0),
+        unit: "%",
+        over: Over::Largest,
+        measured: |r| r.get(&Row::Idle)?.ratio,
+    },
+    Goal {
         title: "ledger with a past ÷ empty, accept + settle",
         bound: Bound::AtLeast(0.9),
         unit: "×",
