@@ -165,6 +165,7 @@ impl Gateway {
             admin::Settings { body_bytes_max: settings.limits.body_bytes_max, ..admin::Settings::with_token(token) };
         let admin = Arc::new(Admin::new(admin_settings, state));
 
+        let alerts = Arc::new(operations::Watch::new(Arc::clone(&shared), Arc::clone(&watch)));
         let rooms = Arc::new(Rooms {
             ledger: Arc::clone(&shared),
             slots: Arc::clone(&slots),
@@ -173,6 +174,7 @@ impl Gateway {
             admin: Arc::clone(&admin),
             host,
             shipping: Arc::clone(&shipping),
+            alerts: Arc::clone(&alerts),
             clock: Arc::clone(&clock),
             entropy: Arc::clone(&entropy),
         });
@@ -208,6 +210,7 @@ impl Gateway {
         };
         let background = vec![
             tokio::spawn(operations::run(shared, retention, watch, tokens.admin.clone())),
+            tokio::spawn(alerts.run(tokens.admin.clone())),
             tokio::spawn(metrics.tend(tokens.admin.clone())),
             tokio::spawn(shipping.watch(tokens.admin.clone())),
         ];

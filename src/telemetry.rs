@@ -4,7 +4,7 @@
 //! kept twice. No label carries an unbounded value.
 
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryState, FaultKind};
+use crate::delivery::{AlertKind, DeliveryState, FaultKind};
 use crate::ledger::Gauges;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use std::fmt::Write as _;
@@ -39,6 +39,8 @@ pub const PLUGIN_LONG_CALLS: &str = "hookgate_plugin_long_calls_total";
 pub const PLUGIN_WAITS: &str = "hookgate_plugin_waits_total";
 /// Plugins that were compiled, and not found in the cache.
 pub const PLUGIN_COMPILATIONS: &str = "hookgate_plugin_compilations_total";
+/// Label `kind`: an [`AlertKind`]'s word. Set by whoever looks.
+pub const ALERTS_FIRING: &str = "hookgate_alerts_firing";
 pub const COMMIT: &str = "hookgate_commit_seconds";
 pub const COMMIT_BATCH: &str = "hookgate_commit_batch_size";
 pub const BLOCKED_ADDRESSES: &str = "hookgate_blocked_addresses_total";
@@ -249,6 +251,10 @@ fn register() {
     for kind in FaultKind::ALL {
         metrics::counter!(PLUGIN_FAULTS, "kind" => kind.as_str()).absolute(0);
     }
+    metrics::describe_gauge!(ALERTS_FIRING, "Alerts that fire, by kind.");
+    for kind in AlertKind::ALL {
+        metrics::gauge!(ALERTS_FIRING, "kind" => kind.as_str()).set(0.0);
+    }
     metrics::describe_counter!(PLUGIN_CANARY_ROLLBACKS, "Times a canary was rolled back, by tenant and plugin.");
     metrics::describe_counter!(PLUGIN_WAITS, "Plugin calls that had to wait, by what for; for the lane, in vain.");
     for what in PLUGIN_WAITED_FOR {
@@ -372,6 +378,7 @@ mod tests {
             "hookgate_blocked_addresses_total",
             "hookgate_ledger_bytes",
             "hookgate_clock_jumps_total",
+            "hookgate_alerts_firing",
         ] {
             assert!(text.contains(&format!("# HELP {name} ")), "{name} is not described");
             assert!(text.contains(&format!("# TYPE {name} ")), "{name} has no type");

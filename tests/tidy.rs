@@ -18,7 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("telemetry", &["delivery", "ledger"]),
     ("ingress", &["delivery", "verify", "ledger", "http"]),
     ("dispatch", &["delivery", "verify", "ledger", "plugin", "egress"]),
-    ("operations", &["delivery", "ledger"]),
+    ("operations", &["delivery", "verify", "ledger"]),
     ("admin", &["delivery", "verify", "ledger", "http"]),
     ("config", &["delivery", "verify", "egress", "plugin"]),
     (

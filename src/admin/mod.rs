@@ -4,6 +4,7 @@
 //! either way. Authoritative for what is configured is the [`Estate`], replaced as a whole; for everything that
 //! happened, the ledger.
 
+mod alerts;
 mod answer;
 mod deliveries;
 mod endpoints;
@@ -112,6 +113,10 @@ impl Admin {
                 only(&head.method, "GET")?;
                 return estate.tenants(head.uri.query());
             }
+            Place::Alerts => {
+                only(&head.method, "GET")?;
+                return self.all_alerts(head.uri.query()).await;
+            }
             Place::In(tenant, scope) => (tenant, scope),
             Place::Health | Place::Ready | Place::Metrics => return Err(not_found()),
         };
@@ -185,6 +190,7 @@ impl At<'_> {
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
             Scope::Rejections => self.rejections().await,
+            Scope::Alerts => self.alerts().await,
             Scope::Plugins => self.plugins().await,
             Scope::Plugin(name) => self.plugin(name).await,
             Scope::PluginAttempts(name) => self.plugin_attempts(name).await,
@@ -220,7 +226,8 @@ impl At<'_> {
             | Scope::Delivery(_)
             | Scope::Dlq
             | Scope::DlqGroups
-            | Scope::Rejections => Err(not_found()),
+            | Scope::Rejections
+            | Scope::Alerts => Err(not_found()),
         }
     }
 

@@ -38,6 +38,7 @@ pub(super) enum Place<'a> {
     Ready,
     Metrics,
     Tenants,
+    Alerts,
     In(&'a str, Scope<'a>),
 }
 
@@ -66,6 +67,7 @@ pub(super) enum Scope<'a> {
     Dlq,
     DlqGroups,
     Rejections,
+    Alerts,
 }
 
 impl<'a> Place<'a> {
@@ -80,6 +82,7 @@ impl<'a> Place<'a> {
             ["healthz"] => Place::Health,
             ["readyz"] => Place::Ready,
             ["metrics"] => Place::Metrics,
+            ["v1", "alerts"] => Place::Alerts,
             ["v1", "tenants"] => Place::Tenants,
             ["v1", "tenants", tenant, rest @ ..] => Place::In(tenant, Scope::of(rest)?),
             _ => return None,
@@ -91,7 +94,7 @@ impl<'a> Place<'a> {
     pub(super) fn without_token(&self) -> Option<Self> {
         match self {
             Place::Health | Place::Ready | Place::Metrics => Some(*self),
-            Place::Tenants | Place::In(..) => None,
+            Place::Tenants | Place::Alerts | Place::In(..) => None,
         }
     }
 }
@@ -141,6 +144,7 @@ impl<'a> Scope<'a> {
             ["dlq"] => Scope::Dlq,
             ["dlq", "groups"] => Scope::DlqGroups,
             ["rejections"] => Scope::Rejections,
+            ["alerts"] => Scope::Alerts,
             _ => return None,
         };
         Some(scope)
@@ -169,7 +173,8 @@ impl<'a> Scope<'a> {
             | Scope::Delivery(_)
             | Scope::Dlq
             | Scope::DlqGroups
-            | Scope::Rejections => "GET",
+            | Scope::Rejections
+            | Scope::Alerts => "GET",
         }
     }
 

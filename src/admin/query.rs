@@ -3,7 +3,7 @@
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, EventId, Name};
 use crate::http::Problem;
-use crate::ledger::{Cursor, DeliveryFilter, EventFilter, PageRequest, PastFilter, RejectionFilter};
+use crate::ledger::{Cursor, DeliveryFilter, EventFilter, PageRequest, PastFilter, RejectionFilter, WhichAlerts};
 use http::StatusCode;
 use std::str::FromStr;
 
@@ -114,6 +114,15 @@ impl Query {
             by_plugin: false,
         };
         Ok(PastQuery { endpoint: self.name("endpoint")?, filter })
+    }
+
+    pub(super) fn which_alerts(&mut self) -> Result<WhichAlerts, Problem> {
+        let which = |value: &str| match value {
+            "all" => Some(WhichAlerts::All),
+            "firing" => Some(WhichAlerts::Firing),
+            _ => None,
+        };
+        Ok(self.read("state", "one of all, firing", which)?.unwrap_or(WhichAlerts::All))
     }
 
     fn status(&mut self) -> Result<Option<u16>, Problem> {

@@ -10,9 +10,10 @@ use crate::dispatch::{Advice, InUse, Live, Target, Targets};
 use crate::entropy::Entropy;
 use crate::ingress::{Adopting, Ingress, Inlet, Routes, Verifier};
 use crate::ledger::{
-    Declaration, DeclaredEndpoint, DeclaredTenant, EndpointCaps, EndpointEntry, EndpointKey, Ledger, Slots,
+    Declaration, DeclaredEndpoint, DeclaredTenant, Directory, EndpointCaps, EndpointEntry, EndpointKey, Ledger, Slots,
     TenantEntry, TenantKey,
 };
+use crate::operations::{AlertRoute, Watch, Watched, WatchedTenant};
 use crate::plugin::Host;
 use crate::secret::Secret;
 use crate::verify::standard::{Signer, generate_secret};
@@ -37,6 +38,7 @@ pub(super) struct Rooms {
     pub(super) admin: Arc<Admin>,
     pub(super) host: Arc<Host>,
     pub(super) shipping: Arc<Shipping>,
+    pub(super) alerts: Arc<Watch>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<dyn Entropy>,
 }
@@ -161,6 +163,7 @@ impl Rooms {
             Supplied::File(..) => None,
         });
         self.shipping.replace(supplied.collect(), filed, others).await;
+        self.alerts.replace(watched(settings, &directory));
         Ok(directory.tenants.iter().map(|(name, entry)| (name.clone(), entry.key)).collect())
     }
 
@@ -182,6 +185,32 @@ impl Rooms {
                 .collect(),
         });
         Declaration { tenants: tenants.collect() }
+    }
+}
+
+/// What is watched, and where alerts go.
+fn watched(settings: &Settings, directory: &Directory) -> Watched {
+    let route = |(tenant, endpoint): (&Name, &Name)| {
+        let entry = directory.tenants.get(tenant)?;
+        let key = entry.endpoints.get(endpoint)?.key;
+        Some(AlertRoute { tenant: (entry.key, tenant.clone()), endpoint: (key, endpoint.clone()) })
+    };
+    let tenants = settings.tenants.iter().filter_map(|(name, tenant)| {
+        Some(WatchedTenant {
+            key: directory.tenants.get(name)?.key,
+            name: name.clone(),
+            thresholds: tenant.alerts.thresholds.clone(),
+            payloads: tenant.retention.payloads,
+            endpoints: tenant.endpoints.keys().cloned().collect(),
+            plugins: tenant.plugins.keys().cloned().collect(),
+            route: tenant.alerts.endpoint.as_ref().and_then(|endpoint| route((name, endpoint))),
+        })
+    });
+    Watched {
+        every: settings.alerts.every,
+        gateway: settings.alerts.gateway.clone(),
+        route: settings.alerts.route.as_ref().and_then(|(tenant, endpoint)| route((tenant, endpoint))),
+        tenants: tenants.collect(),
     }
 }
 

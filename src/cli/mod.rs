@@ -3,6 +3,7 @@
 //!
 //! Nothing here knows how the gateway works inside: commands are clients of the admin API, or read the configuration.
 
+mod alert;
 mod check;
 mod client;
 mod completions;
@@ -118,6 +119,9 @@ impl Globals {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Alerts: what fires, what did, and what to do next
+    #[command(subcommand)]
+    Alert(alert::Alert),
     /// Check a configuration: every mistake, each with its line
     Check(check::Check),
     /// Print a shell's completion script
@@ -197,6 +201,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, env: Env, streams: Streams
 
 fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
     match command {
+        Command::Alert(verb) => block_on(alert::run(verb, context)),
         Command::Check(args) => check::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Delivery(verb) => block_on(delivery::run(verb, context)),

@@ -122,7 +122,9 @@ const NOTES: [(&str, &str); 15] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 71] = [
+const EXAMPLES: [(&str, &str); 73] = [
+    ("hookgate alert list", "hookgate alert list --firing"),
+    ("hookgate alert list", "hookgate alert list --all --json"),
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),

@@ -114,7 +114,7 @@ fn colour_of(word: &str) -> Option<Color> {
     match word.trim() {
         "delivered" | "enabled" => Some(Color::DarkGreen),
         "pending" | "in_flight" | "retryable" | "retry_at" | "paused" => Some(Color::DarkYellow),
-        "dead" | "expired" | "terminal" | "disabled" => Some(Color::DarkRed),
+        "dead" | "expired" | "terminal" | "disabled" | "firing" => Some(Color::DarkRed),
         _ => None,
     }
 }

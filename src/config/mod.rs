@@ -4,6 +4,7 @@
 //! Precedence: flag, environment, file, default. Nothing after this room reads the file or the environment. Relative
 //! paths start at the file that says them; those from the environment and from flags start at the working directory.
 
+mod alerts;
 mod endpoint;
 mod env;
 mod problem;
@@ -27,6 +28,6 @@ pub use reference::reference;
 pub use report::{DEFAULT_PATH, Input, Outside, Override, Report, Unreadable, check, evaluate, read};
 pub use secret_ref::{SecretFault, SecretRef};
 pub use settings::{
-    Egress, EndpointSettings, Limits, Log, LogFormat, LogLevel, PluginLimits, PluginSettings, Rate, Retention, Server,
-    Settings, SourceSecret, SourceSettings, Tenant,
+    Alerts, Egress, EndpointSettings, Limits, Log, LogFormat, LogLevel, PluginLimits, PluginSettings, Rate, Retention,
+    Server, Settings, SourceSecret, SourceSettings, Tenant, TenantAlerts,
 };

@@ -1,7 +1,7 @@
 //! Every key, in words: the text of `docs/configuration.md`. Tests hold it against the file and against the keys that
 //! are really read; defaults come from the settings themselves.
 
-use super::settings::{Egress, Limits, PluginLimits, Retention, Server};
+use super::settings::{Alerts, Egress, Limits, PluginLimits, Retention, Server};
 use super::size;
 use crate::duration;
 use std::fmt::Write as _;
@@ -54,6 +54,24 @@ fn chapters() -> Vec<Chapter> {
             intro: "How long things are kept after a delivery's terminal state. A tenant may have its own under \
                     `[tenants.<name>.retention]`; what it leaves out is as here.",
             keys: retention(),
+        },
+        Chapter {
+            title: "`[alerts]`",
+            intro: "What is [watched](alerts.md), and from when on it is told. A tenant may have thresholds of its own, \
+                    the keys from `dlq_depth` to `off`, under `[tenants.<name>.alerts]`; what it leaves out is as here.",
+            keys: alerts(),
+        },
+        Chapter {
+            title: "`[tenants.<name>.alerts]`",
+            intro: "Besides its own thresholds, whom a tenant's alerts are sent to.",
+            keys: vec![key(
+                "tenants.<name>.alerts.endpoint",
+                "name",
+                "none",
+                "one of the tenant's",
+                "Gets the tenant's alerts as signed events of type `hookgate.alert`. What else it gets, its `sources` \
+                 and `event_types` say.",
+            )],
         },
         Chapter {
             title: "`[tenants.<name>.sources.<name>]`",
@@ -305,6 +323,98 @@ fn retention() -> Vec<Key> {
             "1s to 3650d, ≥ `payloads`",
             "Then deliveries and their attempts are removed.",
         ),
+    ]
+}
+
+fn alerts() -> Vec<Key> {
+    let d = Alerts::default();
+    let t = &d.thresholds;
+    const MARGIN: &str = "1s to 30d";
+    const GRACE: &str = "0s to 30d";
+    vec![
+        key("alerts.every", "duration", duration::show(d.every), "100ms to 10m", "Between two looks."),
+        key(
+            "alerts.tenant",
+            "name",
+            "none",
+            "with `endpoint`",
+            "Whose endpoint gets the gateway's own alerts: `ledger_size` and `disk_free`.",
+        ),
+        key("alerts.endpoint", "name", "none", "one of that tenant's", "Gets them as `hookgate.alert` events."),
+        key(
+            "alerts.ledger_bytes",
+            "size",
+            size::show(d.gateway.ledger_bytes),
+            &up_to(1 << 50),
+            "From this size of the ledger on: `ledger_size`.",
+        ),
+        key(
+            "alerts.disk_free_bytes",
+            "size",
+            size::show(d.gateway.disk_free_bytes),
+            &up_to(1 << 50),
+            "With less free on its disk: `disk_free`.",
+        ),
+        key(
+            "alerts.dlq_depth",
+            "integer",
+            t.dlq_depth.to_string(),
+            "1 to 100000",
+            "From so many dead letters on: `dlq_depth`.",
+        ),
+        key(
+            "alerts.dlq_oldest_age",
+            "duration",
+            duration::show(t.dlq_oldest_age),
+            "1ms to 365d",
+            "With a dead letter of this age: `dlq_oldest_age`.",
+        ),
+        key(
+            "alerts.erasure_margin",
+            "duration",
+            duration::show(t.erasure_margin),
+            MARGIN,
+            "So long before a dead letter's payload is erased, at most half of the time that it is kept: \
+             `dlq_erasure`.",
+        ),
+        key(
+            "alerts.deadline_margin",
+            "duration",
+            duration::show(t.deadline_margin),
+            MARGIN,
+            "So long before the `deadline` of a delivery that has not ended, at most half of the time it was given: \
+             `deadline_risk`.",
+        ),
+        key(
+            "alerts.paused_for",
+            "duration",
+            duration::show(t.paused_for),
+            GRACE,
+            "With an endpoint paused for so long: `endpoint_paused`.",
+        ),
+        key(
+            "alerts.disabled_for",
+            "duration",
+            duration::show(t.disabled_for),
+            GRACE,
+            "With an endpoint disabled for so long: `endpoint_disabled`.",
+        ),
+        key(
+            "alerts.flapping_times",
+            "integer",
+            t.flapping_times.to_string(),
+            "1 to 100",
+            "With an endpoint paused or disabled so often within `flapping_window`: `endpoint_flapping`.",
+        ),
+        key("alerts.flapping_window", "duration", duration::show(t.flapping_window), "1s to 7d", "See above."),
+        key(
+            "alerts.plugin_disabled_for",
+            "duration",
+            duration::show(t.plugin_disabled_for),
+            GRACE,
+            "With a plugin's version taken out of use for its faults for so long: `plugin_disabled`.",
+        ),
+        key("alerts.off", "list of kinds", "[]", "", "Kinds of alerts that never fire."),
     ]
 }
 
@@ -606,8 +716,8 @@ Every key has a variable: `HOOKGATE_` and its path in capitals, joined by two un
 const LATER: &str = "
 ## Not in this release
 
-`[server.tls]`, a `postgres://` ledger, `ordering = \"key\"`, `on_dead`, `pull = true`, `breaker`, `[alerts]`, `scrub` and
-`coalesce` are refused with a message rather than accepted and ignored.
+`[server.tls]`, a `postgres://` ledger, `ordering = \"key\"`, `on_dead`, `pull = true`, `breaker`, `scrub`, `coalesce` and
+`alerts.terminal_rate` are refused with a message rather than accepted and ignored.
 ";
 
 /// The whole reference, as Markdown.

@@ -1,6 +1,7 @@
 //! From a text to a report: what is wrong, what is doubtful, and, when nothing is wrong, what it means.
 
 use super::Env;
+use super::alerts;
 use super::problem::{self, Colour, Lines, Position, Problem, Shown};
 use super::reference;
 use super::section::{Section, Walk, nearest};
@@ -24,7 +25,7 @@ const EXPIRES_SOON: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// No configuration is larger.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-const SECTIONS: [&str; 5] = ["server", "limits", "egress", "retention", "tenants"];
+const SECTIONS: [&str; 6] = ["server", "limits", "egress", "retention", "alerts", "tenants"];
 
 /// Whether to look at what the file names: secrets in the environment and in files, plugins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,9 +175,10 @@ fn settings(walk: &mut Walk<'_>, mut root: Section<'_>) -> Settings {
     let limits = server::limits(walk, &mut root);
     let (egress, allowed) = server::egress(walk, &mut root);
     let retention = server::retention(walk, &mut root, Retention::default());
-    let mut settings = Settings { server, limits, egress, retention, ..Settings::default() };
+    let (alerts, address) = alerts::gateway(walk, &mut root);
+    let mut settings = Settings { server, limits, egress, retention, alerts, ..Settings::default() };
     settings.tenants = tenants(walk, &mut root, &settings, &allowed);
-    root.not_yet(walk, "alerts", "remove it: nothing raises an alert yet");
+    settings.alerts.route = alerts::gateway_route(walk, address, &settings.tenants);
     root.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
     root.close(walk);
     settings

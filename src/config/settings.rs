@@ -2,7 +2,7 @@
 
 use super::{Env, SecretFault, SecretRef};
 use crate::clock::Timestamp;
-use crate::delivery::{Name, Route, Terms};
+use crate::delivery::{GatewayThresholds, Name, Route, Terms, Thresholds};
 use crate::secret::Secret;
 use crate::verify::SourceSpec;
 use http::HeaderName;
@@ -24,6 +24,7 @@ pub struct Settings {
     pub limits: Limits,
     pub egress: Egress,
     pub retention: Retention,
+    pub alerts: Alerts,
     pub tenants: BTreeMap<Name, Tenant>,
 }
 
@@ -230,6 +231,37 @@ impl Default for Retention {
     }
 }
 
+/// What is watched, and whom the gateway tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Alerts {
+    /// Between two looks.
+    pub every: Duration,
+    /// For tenants that say nothing else.
+    pub thresholds: Thresholds,
+    pub gateway: GatewayThresholds,
+    /// The tenant and its endpoint that the gateway's own alerts are sent to.
+    pub route: Option<(Name, Name)>,
+}
+
+impl Default for Alerts {
+    fn default() -> Self {
+        Alerts {
+            every: Duration::from_secs(5),
+            thresholds: Thresholds::default(),
+            gateway: GatewayThresholds::default(),
+            route: None,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TenantAlerts {
+    /// The tenant's own, else the gateway's.
+    pub thresholds: Thresholds,
+    /// Which of the tenant's endpoints they are sent to.
+    pub endpoint: Option<Name>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Tenant {
     pub sources: BTreeMap<Name, SourceSettings>,
@@ -237,6 +269,7 @@ pub struct Tenant {
     pub plugins: BTreeMap<Name, PluginSettings>,
     /// The tenant's own, else the gateway's.
     pub retention: Retention,
+    pub alerts: TenantAlerts,
     /// The tenant's grant, else the gateway's.
     pub plugin_limits: PluginLimits,
 }

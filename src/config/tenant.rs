@@ -1,6 +1,7 @@
 //! `[tenants.<name>]`, and what must fit together within one.
 
 use super::Outside;
+use super::alerts;
 use super::endpoint::{References, endpoint};
 use super::section::{At, Section, Walk, nearest};
 use super::server::{Allowed, plugin_limits, retention};
@@ -76,10 +77,10 @@ fn tenant(walk: &mut Walk<'_>, named: &Name, mut s: Section<'_>, gateway: &Setti
     if !sources_known.is_empty() && endpoints.is_empty() && !s.has("endpoints") {
         walk.warn(&own, "sources without an endpoint: events are kept and go nowhere", "add an endpoint");
     }
-    s.not_yet(walk, "alerts", "remove it: nothing raises an alert yet");
+    let alerts = alerts::tenant(walk, &mut s, &gateway.alerts.thresholds, &endpoints);
     s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
     s.close(walk);
-    Tenant { sources, endpoints, plugins, retention, plugin_limits: limits }
+    Tenant { sources, endpoints, plugins, retention, alerts, plugin_limits: limits }
 }
 
 fn plugin(

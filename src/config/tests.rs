@@ -3,7 +3,7 @@
 use super::report::walked;
 use super::*;
 use crate::clock::Timestamp;
-use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault};
+use crate::delivery::{AlertKind, Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, Thresholds};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -87,7 +87,6 @@ fn every_rule_has_its_message() {
         ("[server.log]\nlevel = \"loud\"".into(), "server.log.level", "\"error\" or \"warn\""),
         ("[server.log]\nformat = \"xml\"".into(), "server.log.format", "\"text\" or \"json\""),
         ("[server.tls]\ncert = \"x\"".into(), "server.tls", "not supported by this release"),
-        ("[alerts]".into(), "alerts", "not supported by this release"),
         ("scrub = []".into(), "scrub", "not supported by this release"),
         // Limits.
         ("[limits]\nbody_bytes_max = \"26MiB\"".into(), "limits.body_bytes_max", "25MiB"),
@@ -370,6 +369,28 @@ fn the_full_file_means_what_it_says() {
 
     let acme = &settings.tenants[&name("acme")];
     assert_eq!(acme.retention, Retention { payloads: day, rows: day * 30 });
+    let alerts = &settings.alerts;
+    assert_eq!((alerts.every, alerts.route.clone()), (second * 2, Some((name("acme"), name("ops")))));
+    assert_eq!((alerts.gateway.ledger_bytes, alerts.gateway.disk_free_bytes), (1 << 30, 512 << 20));
+    let off = |kinds: &[AlertKind]| kinds.iter().copied().collect::<BTreeSet<_>>();
+    let gateways = off(&[AlertKind::EndpointFlapping, AlertKind::LedgerSize]);
+    assert_eq!(alerts.gateway.off, gateways);
+    let thresholds = Thresholds {
+        dlq_depth: 5,
+        dlq_oldest_age: second * 3_600,
+        erasure_margin: second * 3 * 3_600,
+        deadline_margin: second * 300,
+        paused_for: second * 600,
+        disabled_for: second * 60,
+        flapping_times: 4,
+        flapping_window: second * 1_800,
+        plugin_disabled_for: second * 120,
+        off: gateways.clone(),
+    };
+    assert_eq!(alerts.thresholds, thresholds);
+    assert_eq!(acme.alerts.endpoint, Some(name("ops")));
+    let off = &gateways | &off(&[AlertKind::DlqErasure]);
+    assert_eq!(acme.alerts.thresholds, Thresholds { dlq_depth: 7, off, ..thresholds });
     assert_eq!(acme.plugin_limits.component_bytes_max, 32 << 20);
     assert_eq!(acme.plugin_limits.call_time_max, Duration::from_millis(200));
     let file = PluginSettings::File(dir.path().join("plugins/billing-rules.wasm"));
@@ -425,8 +446,10 @@ fn the_full_file_means_what_it_says() {
     assert_eq!(retry.backoff, Backoff::Exponential { base: second * 30, factor: 1.5, cap: Duration::from_secs(1_800) });
 
     // The reference lists exactly what was asked for, less tables (whose keys it lists) and the tenant's copies.
-    let tenant_copy =
-        |key: &str| key.starts_with("tenants.<name>.limits") || key.starts_with("tenants.<name>.retention");
+    let tenant_copy = |key: &str| {
+        let of_alerts = key.starts_with("tenants.<name>.alerts") && key != "tenants.<name>.alerts.endpoint";
+        key.starts_with("tenants.<name>.limits") || key.starts_with("tenants.<name>.retention") || of_alerts
+    };
     // A secret may be a text or a table.
     let is_table =
         |key: &str| !key.ends_with(".secrets") && keys.iter().any(|other| other.starts_with(&format!("{key}.")));

@@ -141,6 +141,9 @@ pub(super) const OWN_VARIABLES: &[&str] = &[
     "HOOKGATE_URL",
 ];
 
+/// Tables of a tenant that hold names.
+const NAMED: [&str; 3] = ["sources", "endpoints", "plugins"];
+
 /// Lays the environment over the tree; returns the names of variables that name no key.
 pub(super) fn lay_environment(root: &mut Fields, env: &Env, sections: &[&str]) -> Vec<String> {
     let mut unknown = Vec::new();
@@ -155,8 +158,9 @@ pub(super) fn lay_environment(root: &mut Fields, env: &Env, sections: &[&str]) -
         }
         if path[0] == "tenants" {
             // No variable can hold a dash, and no name an underscore.
+            let holds_names = path.get(2).is_some_and(|part| NAMED.contains(&part.as_str()));
             for (i, part) in path.iter_mut().enumerate() {
-                if i == 1 || i == 3 {
+                if i == 1 || i == 3 && holds_names {
                     *part = part.replace('_', "-");
                 }
             }

@@ -99,6 +99,8 @@ ids! {
     PluginVersionId = "plg_";
     /// One trial of a plugin's version on live traffic.
     TrialId = "trl_";
+    /// One episode of an alert.
+    AlertId = "alr_";
     /// One bulk operation.
     OperationId = "op_";
 }

@@ -1,6 +1,7 @@
 //! The rules of the trade: ids, states, outcomes, verdicts, the retry policy and [`decide`]. Plain data and plain
 //! functions: no I/O, no async, no SQL, no HTTP, no WIT.
 
+mod alert;
 pub mod classify;
 mod decide;
 mod endpoint;
@@ -11,12 +12,18 @@ mod policy;
 mod state;
 mod trial;
 
+pub use alert::{
+    AlertChange, AlertKind, AtRisk, DLQ_DEPTH_MAX, DeadFacts, EndpointFacts, GatewayFacts, GatewayThresholds, InWords,
+    PluginFacts, Reading, Severity, Standing, Subject, TenantFacts, Thresholds, gateway_readings, going, is_at_risk,
+    judge as judge_alerts, may_be_sent, readings as alert_readings,
+};
 pub use decide::{
     Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide, may_start,
 };
 pub use endpoint::{EndpointStatus, EventTypes, Route};
 pub use id::{
-    AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId, TrialId,
+    AlertId, AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId,
+    TrialId,
 };
 pub use kept::{KeptBody, Measured};
 pub use outcome::{

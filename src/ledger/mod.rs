@@ -8,6 +8,7 @@
 //! transaction that accepts it, and after the commit it goes to the dispatcher from memory.
 
 mod adoptions;
+mod alerts;
 mod error;
 mod operations;
 mod past;
@@ -21,6 +22,10 @@ mod trials;
 mod wakes;
 
 pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
+pub use alerts::{
+    ALERTS_KEPT_MAX, AlertNotes, AlertQuestion, AlertRow, AlertShown, AlertTold, Alerts, DEADLINES_PAGE, DeadlinePage,
+    DeadlinePlace, DeadlineQuestion, KnownFacts, STATUS_CHANGES_MAX, ToTell, WhichAlerts,
+};
 pub use error::LedgerError;
 pub use operations::{
     Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
@@ -52,9 +57,9 @@ pub use trials::{
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials {}
+pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials + Alerts {}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials> Ledger for T {}
+impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials + Alerts> Ledger for T {}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

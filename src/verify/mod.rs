@@ -7,6 +7,7 @@
 //! Authoritative: the bytes as received. Event type, provider id and dedup key are only read from them, within bounds.
 
 mod adoption;
+mod announcement;
 mod builtin;
 pub mod cases;
 mod challenge;
@@ -29,6 +30,7 @@ mod spec;
 pub mod standard;
 mod template;
 
+pub use announcement::{ALERT_TYPE, announcement};
 pub use builtin::{BodyCover, Param, ParamKind};
 pub use compile::{SECRET_BYTES_GOOD, SpecProblem};
 pub use event::{Dedup, Event, Verified};

@@ -17,6 +17,7 @@ mod receiver;
 mod waiting;
 
 mod adoption;
+mod alerts;
 mod dead_letters;
 mod endpoints;
 mod fairness;

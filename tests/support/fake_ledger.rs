@@ -2,7 +2,9 @@
 
 use async_trait::async_trait;
 use hookgate::clock::Timestamp;
-use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, EventId, Mint, Name, PluginVersionId, TrialId};
+use hookgate::delivery::{
+    AlertId, DeliveryId, DeliveryState, EndpointStatus, EventId, Mint, Name, PluginVersionId, TrialId,
+};
 use hookgate::entropy::Entropy;
 use hookgate::ledger::*;
 use hookgate::secret::Secret;
@@ -56,6 +58,8 @@ pub struct FakeLedger {
     /// The newest of each plugin.
     pub trials: Mutex<Vec<TrialRow>>,
     pub differences: Mutex<Vec<Difference>>,
+    /// Newest first.
+    pub alerts: Mutex<Vec<AlertRow>>,
 }
 
 impl FakeLedger {
@@ -399,6 +403,50 @@ impl Trials for FakeLedger {
 
     async fn settle_trial(&self, _: TenantKey, _: TrialId) -> Result<(), LedgerError> {
         Ok(())
+    }
+}
+
+/// What is in the list, and nothing to judge.
+#[async_trait]
+impl Alerts for FakeLedger {
+    async fn alert_facts(&self, _: AlertQuestion) -> Result<KnownFacts, LedgerError> {
+        Ok(KnownFacts::default())
+    }
+
+    async fn deadlines(&self, _: DeadlineQuestion) -> Result<DeadlinePage, LedgerError> {
+        Ok(DeadlinePage::default())
+    }
+
+    fn disk_free_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    async fn open_alerts(&self) -> Result<Vec<AlertRow>, LedgerError> {
+        Ok(Vec::new())
+    }
+
+    async fn note_alerts(&self, _: AlertNotes, _: Timestamp) -> Result<Vec<AlertRow>, LedgerError> {
+        Ok(Vec::new())
+    }
+
+    async fn note_told(&self, _: AlertId, _: Option<EventId>) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
+    async fn alerts(
+        &self,
+        tenant: Option<TenantKey>,
+        which: WhichAlerts,
+        page: &PageRequest,
+    ) -> Result<Page<AlertRow>, LedgerError> {
+        self.check()?;
+        *self.asked.lock().unwrap() = Some(format!("{tenant:?} {which:?} {page:?}"));
+        let is_asked = |row: &&AlertRow| {
+            let of = row.tenant.as_ref().map(|(key, _)| *key);
+            (tenant.is_none() || of == tenant) && (which == WhichAlerts::All || row.cleared_at.is_none())
+        };
+        let items = self.alerts.lock().unwrap().iter().filter(is_asked).cloned().collect();
+        Ok(Page { items, next: None })
     }
 }
 

@@ -142,12 +142,8 @@ impl Files {
         if self.ballast_bytes == 0 || fs::metadata(&self.ballast).is_ok_and(|m| m.len() >= self.ballast_bytes) {
             return true;
         }
-        let room = || -> Option<bool> {
-            let on = statfs(&self.database).ok()?;
-            let free = u64::try_from(on.f_bsize).ok()?.checked_mul(on.f_bavail)?;
-            Some(free >= self.ballast_bytes.saturating_mul(2))
-        };
-        if room() != Some(true) {
+        let room = || self.disk_free_bytes().is_some_and(|free| free >= self.ballast_bytes.saturating_mul(2));
+        if !room() {
             return false;
         }
         let made = || -> io::Result<()> {
@@ -165,6 +161,12 @@ impl Files {
     /// Gives the reserve back to the disk. `true`: there was one.
     pub(super) fn release_ballast(&self) -> bool {
         fs::remove_file(&self.ballast).is_ok()
+    }
+
+    /// What is left on its disk for this user; `None`: the system does not say.
+    pub(super) fn disk_free_bytes(&self) -> Option<u64> {
+        let on = statfs(&self.database).ok()?;
+        u64::try_from(on.f_bsize).ok()?.checked_mul(on.f_bavail)
     }
 
     pub(super) fn database_bytes(&self) -> u64 {

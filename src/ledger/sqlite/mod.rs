@@ -8,6 +8,7 @@
 
 mod accept;
 mod adoptions;
+mod alerts;
 mod anchor;
 mod births;
 mod checkpoint;

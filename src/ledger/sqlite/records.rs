@@ -33,6 +33,7 @@ pub(super) enum List {
     Events = 1,
     Deliveries = 2,
     Rejections = 3,
+    Alerts = 4,
 }
 
 pub(super) fn cursor(list: List, tenant: TenantKey, id: [u8; 16]) -> Cursor {

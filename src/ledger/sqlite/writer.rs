@@ -412,6 +412,7 @@ impl<'c> Writer<'c> {
     /// Writes an endpoint's status and has it announced after the commit.
     pub(super) fn set_status(&mut self, key: EndpointKey, status: EndpointStatus) -> Result<(), Fault> {
         let Some(endpoint) = self.endpoints.get_mut(&key) else { return Ok(()) };
+        super::alerts::note_closing(self.connection, key, &endpoint.status, &status, self.shared.clock.now())?;
         let (code, until, why) = super::codec::status_columns(&status);
         self.sql.set_status.execute((code, until, why, key.0))?;
         self.undo.push(Undo::Endpoint(key, Some(endpoint.clone())));
