@@ -10,12 +10,13 @@ use crate::delivery::{
     alert_readings, gateway_readings, going, judge_alerts, may_be_sent,
 };
 use crate::ledger::{
-    Accept, Accepted, AlertNotes, AlertQuestion, AlertRow, AlertTold, DeadlinePlace, DeadlineQuestion, EndpointKey,
-    Ledger, LedgerError, NewDelivery, TenantKey, ToTell,
+    Accept, Accepted, AlertNotes, AlertQuestion, AlertRow, AlertShown, AlertTold, DeadlinePlace, DeadlineQuestion,
+    EndpointKey, Ledger, LedgerError, NewDelivery, TenantKey, ToTell,
 };
 use crate::telemetry::{ALERTS_FIRING, EVENTS_ACCEPTED};
-use crate::verify::announcement;
+use crate::verify::{ALERT_TYPE, announcement};
 use arc_swap::ArcSwap;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,15 @@ const PAGES_MAX: usize = 20;
 pub struct AlertRoute {
     pub tenant: (TenantKey, Name),
     pub endpoint: (EndpointKey, Name),
+}
+
+/// What an alert's receiver reads.
+#[derive(Serialize)]
+struct Sent {
+    #[serde(rename = "type")]
+    event_type: &'static str,
+    #[serde(flatten)]
+    alert: AlertShown,
 }
 
 /// What is watched of one tenant.
@@ -282,7 +292,7 @@ impl Watch {
             return self.ledger.note_told(row.id, None).await;
         };
         // Our fields are text and numbers: writing them does not fail.
-        let body = serde_json::to_vec(&row.shown()).unwrap_or_default();
+        let body = serde_json::to_vec(&Sent { event_type: ALERT_TYPE, alert: row.shown() }).unwrap_or_default();
         let accept = Accept {
             tenant: *tenant,
             source: None,
