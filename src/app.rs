@@ -300,7 +300,8 @@ impl Gateway {
 pub struct Resources(Arc<Rooms>);
 
 impl Resources {
-    /// Applies what a file says now; on an error nothing changes. The file's other sections count from the next start.
+    /// Applies what a file says now; on an error nothing changes. Of the file's other sections, `[alerts]` counts at
+    /// once, the rest from the next start.
     pub async fn apply(&self, settings: &Settings, env: &Env) -> Result<(), Error> {
         self.0.apply(settings, env).await.map(|_tenants| ())
     }

@@ -172,4 +172,11 @@ async fn the_gateways_own_alerts_go_where_the_operator_says() {
     assert_eq!(gateway.get("alerts").await["items"].as_array().unwrap().len(), 0, "no tenant's");
     let listed = gateway.command(&["alert", "list", "--all", "--firing", "--quiet"]).output().unwrap();
     assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 2);
+    // A reload brings other thresholds.
+    let text = std::fs::read_to_string(gateway.config()).unwrap();
+    std::fs::write(gateway.config(), text.replace("\"1B\"", "\"1GiB\"")).unwrap();
+    gateway.signal(libc::SIGHUP);
+    until_firing(&gateway, "ledger_size", 0.0).await;
+    until_firing(&gateway, "disk_free", 1.0).await;
+    assert_eq!(ops.count(), 2, "what clears is not sent");
 }

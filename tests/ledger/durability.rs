@@ -143,6 +143,8 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
          INSERT INTO dedup_of_old VALUES (100, x'00112233445566778899aabbccddeeff', \
          x'ff112233445566778899aabbccddeeff', zeroblob(16), zeroblob(16), 1); \
          DROP TABLE dedup_recent; ALTER TABLE dedup_of_old RENAME TO dedup_recent; DROP TABLE birth; \
+         DROP TABLE alert; DROP TABLE endpoint_change; DROP INDEX event_deadline; DROP INDEX delivery_dead_since; \
+         UPDATE endpoint SET status = 1, why = 'operator' WHERE name = 'audit'; \
          DROP INDEX delivery_age; DROP TABLE redrive; DROP TABLE IF EXISTS rejection; \
          ALTER TABLE source DROP COLUMN adopted_at; ALTER TABLE source DROP COLUMN secret; \
          DROP TABLE plugin_trial; DROP TABLE plugin_trial_difference; DROP TABLE plugin_activation; ALTER TABLE plugin_version DROP COLUMN uploaded_by; \
@@ -155,6 +157,9 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
     let bench = Bench::open(settings(&path), dir, START).await;
     let outlived = bench.ledger.outlived(vec![(endpoint, START)], 9, START).await.unwrap();
     assert_eq!(outlived.iter().map(|o| o.delivery).collect::<Vec<_>>(), [born.lease.delivery]);
+    let paused = "SELECT count(*) FROM endpoint_change c JOIN endpoint e ON e.id = c.endpoint WHERE e.name = 'audit'";
+    let known: u32 = bench.raw().query_row(paused, [], |row| row.get(0)).unwrap();
+    assert_eq!(known, 1, "since when it is paused counts from the upgrade");
     let history = bench.ledger.plugin_history(tenant, &rules).await.unwrap();
     let kept: Vec<_> = history.versions.iter().map(|row| (row.id, row.digest, row.uploaded.is_none())).collect();
     assert_eq!(kept, [(version, [7; 32], true)], "as the file's");

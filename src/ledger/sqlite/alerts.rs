@@ -399,8 +399,9 @@ mod tests {
             (CHANGED, "USING PRIMARY KEY (endpoint=?)"),
             (CLOSINGS, "USING PRIMARY KEY (endpoint=? AND at>?)"),
             (PLUGINS, "USING COVERING INDEX plugin_activation_plugin (tenant=?)"),
-            ("SELECT id FROM alert a WHERE a.cleared_at IS NULL", "USING COVERING INDEX alert_firing"),
-            ("SELECT id FROM alert a WHERE a.told = 1 AND a.cleared_at IS NOT NULL", "USING INDEX alert_untold"),
+            // All of a partial index, which holds nothing else.
+            ("SELECT id FROM alert a WHERE a.cleared_at IS NULL", "SCAN a USING INDEX alert_firing"),
+            ("SELECT id FROM alert a WHERE a.told = 1 AND a.cleared_at IS NOT NULL", "SCAN a USING INDEX alert_untold"),
         ] {
             let plan = plan(&connection, sql);
             assert!(plan.contains(searched), "{sql}\n{plan}");
