@@ -45,6 +45,7 @@ pub(crate) enum Route {
 pub(crate) struct Gateway {
     child: Child,
     log: PathBuf,
+    data: PathBuf,
     pub(crate) ingress: SocketAddr,
     admin: SocketAddr,
 }
@@ -75,7 +76,7 @@ impl Gateway {
             .kill_on_drop(true)
             .spawn()
             .context("start the gateway")?;
-        let mut gateway = Gateway { child, log, ingress, admin };
+        let mut gateway = Gateway { child, log, data: dir.join("data"), ingress, admin };
         gateway.wait_until_ready().await?;
         Ok(gateway)
     }
@@ -109,6 +110,25 @@ impl Gateway {
         let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
         let values = text.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         Ok(values.sum())
+    }
+
+    /// Uploads a plugin; gives the status of the answer, however long that takes.
+    pub(crate) async fn upload(&self, tenant: &str, plugin: &str, wasm: Vec<u8>) -> Result<u16> {
+        let token = std::fs::read_to_string(self.data.join("admin-token")).context("read the admin token")?;
+        let mut socket = TcpStream::connect(self.admin).await?;
+        let head = format!(
+            "PUT /v1/tenants/{tenant}/plugins/{plugin} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+             content-type: application/wasm\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            self.admin,
+            token.trim(),
+            wasm.len(),
+        );
+        socket.write_all(head.as_bytes()).await?;
+        socket.write_all(&wasm).await?;
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).await?;
+        let status = answer.split(|b| *b == b' ').nth(1).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+        status.context("an answer without a status")
     }
 
     async fn signal(&self, name: &str) -> Result<()> {

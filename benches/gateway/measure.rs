@@ -1,5 +1,6 @@
 //! The measuring: each row of a repetition, one after the other, and the check that nothing was lost or sent twice.
 
+mod compiling;
 mod waiting;
 
 use crate::figures::{self, Figures, Repetition, Row, Run};
@@ -178,7 +179,10 @@ impl Session<'_> {
                 Part::Deliver => self.deliver().await.context("deliver")?,
                 Part::Classified => self.classified().await.context("classified")?,
                 Part::Plugin => self.plugin().await.context("plugin")?,
-                Part::Isolation => self.isolation().await.context("isolation")?,
+                Part::Isolation => {
+                    self.isolation().await.context("isolation")?;
+                    self.compiling().await.context("compiling")?;
+                }
                 Part::Plugins500 => self.plugins500().await.context("plugins500")?,
                 Part::Waiting => self.waiting().await.context("waiting")?,
                 Part::Verify => self.verify().await.context("verify")?,
