@@ -172,6 +172,8 @@ impl Verb for Prune {
         for (tenant, before) in &self.found.rejections {
             done.rows_removed += rejections::remove(w.connection, *tenant, before)?;
         }
+        // What lies in notes is seen to age from the next batch on.
+        done.more |= w.fold_tallies()? > 0;
         for aged in &self.found.figures {
             done.more |= stats::age(w.connection, aged)?;
         }

@@ -178,14 +178,23 @@ impl Writer<'_> {
             write(tally, &mut tallies.bytes);
         }
         self.sql.insert_tally_note.execute((tallies.next, &tallies.bytes))?;
-        if tallies.notes >= NOTES_MAX {
-            tallies.folded = fold(self.connection)?;
+        if tallies.notes.saturating_sub(tallies.folded) >= NOTES_MAX {
+            self.fold_tallies()?;
         }
         Ok(())
     }
+
+    /// Adds the oldest notes of earlier commits to the minutes. Gives how many.
+    pub(super) fn fold_tallies(&mut self) -> Result<u64, Fault> {
+        if self.tallies.notes <= self.tallies.folded {
+            return Ok(0);
+        }
+        let folded = fold(self.connection)?;
+        self.tallies.folded += folded;
+        Ok(folded)
+    }
 }
 
-/// Adds the oldest notes to the minutes. Gives how many.
 fn fold(connection: &Connection) -> Result<u64, Fault> {
     let mut sums = BTreeMap::new();
     let (mut folded, mut last) = (0, 0);
