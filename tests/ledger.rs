@@ -29,6 +29,8 @@ mod queue;
 mod records;
 #[path = "ledger/rejections.rs"]
 mod rejections;
+#[path = "ledger/stats.rs"]
+mod stats;
 #[path = "ledger/time.rs"]
 mod time;
 #[path = "ledger/trials.rs"]

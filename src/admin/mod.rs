@@ -17,6 +17,7 @@ mod plugins;
 mod publish;
 mod query;
 mod rejections;
+mod stats;
 mod status;
 mod trials;
 
@@ -185,6 +186,7 @@ impl At<'_> {
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
             Scope::Rejections => self.rejections().await,
+            Scope::Stats => self.stats().await,
             Scope::Plugins => self.plugins().await,
             Scope::Plugin(name) => self.plugin(name).await,
             Scope::PluginAttempts(name) => self.plugin_attempts(name).await,
@@ -220,7 +222,8 @@ impl At<'_> {
             | Scope::Delivery(_)
             | Scope::Dlq
             | Scope::DlqGroups
-            | Scope::Rejections => Err(not_found()),
+            | Scope::Rejections
+            | Scope::Stats => Err(not_found()),
         }
     }
 

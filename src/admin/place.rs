@@ -66,6 +66,7 @@ pub(super) enum Scope<'a> {
     Dlq,
     DlqGroups,
     Rejections,
+    Stats,
 }
 
 impl<'a> Place<'a> {
@@ -141,6 +142,7 @@ impl<'a> Scope<'a> {
             ["dlq"] => Scope::Dlq,
             ["dlq", "groups"] => Scope::DlqGroups,
             ["rejections"] => Scope::Rejections,
+            ["stats"] => Scope::Stats,
             _ => return None,
         };
         Some(scope)
@@ -169,7 +171,8 @@ impl<'a> Scope<'a> {
             | Scope::Delivery(_)
             | Scope::Dlq
             | Scope::DlqGroups
-            | Scope::Rejections => "GET",
+            | Scope::Rejections
+            | Scope::Stats => "GET",
         }
     }
 

@@ -4,6 +4,7 @@
 pub mod classify;
 mod decide;
 mod endpoint;
+mod histogram;
 mod id;
 mod kept;
 mod outcome;
@@ -15,6 +16,7 @@ pub use decide::{
     Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide, may_start,
 };
 pub use endpoint::{EndpointStatus, EventTypes, Route};
+pub use histogram::{LatencyBucket, quantile};
 pub use id::{
     AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId, TrialId,
 };

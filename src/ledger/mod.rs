@@ -17,6 +17,7 @@ mod records;
 mod rejections;
 mod slots;
 pub mod sqlite;
+mod stats;
 mod trials;
 mod wakes;
 
@@ -45,6 +46,10 @@ pub use rejections::{
     RejectionRow, Rejections,
 };
 pub use slots::{EndpointCaps, Slot, Slots, Taken};
+pub use stats::{
+    BadWindow, CLOSINGS_MAX, Closed, Count, EndpointStats, ReasonCount, SourceStats, Stats, StatsQuery, Tally, TenantStats,
+    StatsWindow,
+};
 pub use trials::{
     Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted, PutBack,
     TRIALS_MAX, Told, TrialRow, Trials,
@@ -52,9 +57,9 @@ pub use trials::{
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials {}
+pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials + Stats {}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials> Ledger for T {}
+impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials + Stats> Ledger for T {}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

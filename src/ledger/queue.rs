@@ -155,6 +155,8 @@ pub struct Lease {
     /// The attempt's, gapless over all attempts of the delivery, from 1.
     pub number: u32,
     pub started_at: Timestamp,
+    /// From when on this generation could be sent: its beginning, or the event's `deliver_at` if that was later.
+    pub eligible_at: Timestamp,
     pub history: History,
 }
 

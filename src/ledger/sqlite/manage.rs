@@ -6,7 +6,7 @@ use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Name, Reason};
 use crate::ledger::{
-    Cancelled, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved, TenantKey,
+    Cancelled, Count, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved, TenantKey,
 };
 use rusqlite::{Connection, OptionalExtension as _};
 use sha2::{Digest as _, Sha256};
@@ -143,6 +143,7 @@ impl Verb for RedriveDead {
         w.effects.dead -= 1;
         w.effects.dead_removed = true;
         w.effects.pending += 1;
+        w.tallies.count(self.tenant, standing.endpoint, Count::REDRIVEN, self.now);
         w.wake(standing.endpoint, self.now, self.now);
         Ok(Some(Redriven::Done { generation, revision }))
     }
@@ -183,6 +184,7 @@ impl Verb for CancelPending {
         }
         finish(w, self.tenant, self.delivery, DeliveryState::Cancelled, Reason::CANCELLED.as_str(), None, self.now)?;
         w.effects.pending -= 1;
+        w.tallies.count(self.tenant, standing.endpoint, Count::CANCELLED, self.now);
         Ok(Cancelled::Done)
     }
 }
@@ -209,6 +211,7 @@ impl Verb for ResolveDead {
         finish(w, self.tenant, self.delivery, DeliveryState::Resolved, reason, note, self.now)?;
         w.effects.dead -= 1;
         w.effects.dead_removed = true;
+        w.tallies.count(self.tenant, standing.endpoint, Count::RESOLVED, self.now);
         Ok(Resolved::Done)
     }
 }

@@ -32,6 +32,8 @@ mod schema;
 mod settle;
 mod shared;
 mod statements;
+mod stats;
+mod tally;
 mod trials;
 mod writer;
 mod xchacha;

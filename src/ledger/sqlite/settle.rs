@@ -123,6 +123,7 @@ impl Verb for SettleAttempt {
         ])?;
         w.effects.settles += 1;
         w.effects.in_flight -= 1;
+        w.tallies.settled(&self.settlement);
         if let Some(effect) = &decision.endpoint {
             apply_effect(w, lease.endpoint, effect, *now)?;
         }

@@ -6,6 +6,7 @@ use super::dedup::{self, Dedup};
 use super::fault::{Fault, Severity};
 use super::shared::Shared;
 use super::statements::Statements;
+use super::tally::Tallies;
 use crate::clock::Timestamp;
 use crate::crash;
 use crate::delivery::EndpointStatus;
@@ -138,6 +139,7 @@ pub(super) struct Writer<'c> {
     pub endpoints: HashMap<EndpointKey, EndpointMemory>,
     pub dedup: Dedup,
     pub births: Births,
+    pub tallies: Tallies,
     pub effects: Effects,
     pub undo: Vec<Undo>,
     pub next_payload: i64,
@@ -170,6 +172,7 @@ impl<'c> Writer<'c> {
             endpoints,
             dedup,
             births: Births::new(),
+            tallies: Tallies::load(connection)?,
             effects: Effects::default(),
             undo: Vec::new(),
             next_payload: next("SELECT coalesce(max(id), 0) + 1 FROM payload")?,
@@ -258,6 +261,7 @@ impl<'c> Writer<'c> {
         };
         self.undo.clear();
         self.births.committed();
+        self.tallies.committed();
         self.shared.births_open.store(self.births.len(), Ordering::Release);
         crash_points_after(&self.effects);
         metrics::histogram!("hookgate_commit_seconds").record(began.elapsed().as_secs_f64());
@@ -305,6 +309,7 @@ impl<'c> Writer<'c> {
         }
         self.keep_dedup()?;
         self.note_births()?;
+        self.note_tallies()?;
         crash_points_before(&self.effects);
         self.sql.commit.execute([])?;
         Ok(refused)
@@ -318,6 +323,7 @@ impl<'c> Writer<'c> {
         self.effects = Effects::default();
         self.dedup.rolled_back();
         self.births.rolled_back();
+        self.tallies.rolled_back();
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Endpoint(key, Some(before)) => {
@@ -411,6 +417,10 @@ impl<'c> Writer<'c> {
 
     /// Writes an endpoint's status and has it announced after the commit.
     pub(super) fn set_status(&mut self, key: EndpointKey, status: EndpointStatus) -> Result<(), Fault> {
+        if !self.endpoints.contains_key(&key) {
+            return Ok(());
+        }
+        self.note_closing(key, &status)?;
         let Some(endpoint) = self.endpoints.get_mut(&key) else { return Ok(()) };
         let (code, until, why) = super::codec::status_columns(&status);
         self.sql.set_status.execute((code, until, why, key.0))?;
