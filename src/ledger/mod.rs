@@ -10,6 +10,7 @@
 mod adoptions;
 mod error;
 mod operations;
+mod pace;
 mod past;
 mod plugins;
 mod queue;
@@ -37,8 +38,8 @@ pub use queue::{
     Settlement, TenantEntry,
 };
 pub use records::{
-    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointState, EventFilter,
-    EventRow, Gauges, Page, PageRequest, Records,
+    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointState,
+    EventFilter, EventRow, Gauges, Page, PageRequest, Records,
 };
 pub use rejections::{
     BodyFacts, REJECTION_DETAIL_BYTES_MAX, REJECTIONS_MAX, REJECTIONS_PER_SOURCE_MAX, Rejected, RejectionFilter,

@@ -3,7 +3,7 @@
 use super::{EndpointKey, LedgerError, Slot, SourceKey, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{
-    AttemptId, DecidedBy, Decision, DeliveryId, EndpointStatus, EventId, History, Name, PluginVersionId, Reason,
+    AttemptId, DecidedBy, Decision, DeliveryId, EndpointStatus, EventId, History, Name, PluginVersionId, Pulse, Reason,
 };
 use crate::secret::Secret;
 use crate::verify::{Event, Verified};
@@ -203,6 +203,8 @@ pub struct Settlement {
     pub lease: Lease,
     pub record: AttemptRecord,
     pub decision: Decision,
+    /// What it says of the endpoint, if anything.
+    pub pulse: Option<Pulse>,
     pub now: Timestamp,
 }
 

@@ -38,6 +38,8 @@ statements! {
     insert_birth: "INSERT INTO birth (id, born) VALUES (?, ?)";
     delete_birth: "DELETE FROM birth WHERE id = ?";
     set_sequence: "UPDATE endpoint SET sequence = ? WHERE id = ?";
+    set_health: "UPDATE endpoint SET failures = ?, failing_since = ?, alerted_at = ?, tripped_at = ?, tripped_until = ?, \
+                 tripped_ms = ? WHERE id = ?";
     set_status: "UPDATE endpoint SET status = ?, until = ?, why = ? WHERE id = ?";
 
     find_recent: "SELECT seq, entries FROM dedup_recent WHERE seq <= ? ORDER BY seq DESC LIMIT 1";
