@@ -15,6 +15,8 @@ mod births;
 mod dedup;
 #[path = "ledger/durability.rs"]
 mod durability;
+#[path = "ledger/health.rs"]
+mod health;
 #[path = "ledger/model.rs"]
 mod model;
 #[path = "ledger/operations.rs"]

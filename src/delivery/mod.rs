@@ -4,6 +4,7 @@
 pub mod classify;
 mod decide;
 mod endpoint;
+mod health;
 mod histogram;
 mod id;
 mod kept;
@@ -16,6 +17,10 @@ pub use decide::{
     Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide, may_start,
 };
 pub use endpoint::{EndpointStatus, EventTypes, Route};
+pub use health::{
+    BREAKER_OPEN, BreakerPolicy, BreakerState, FAILING, Failing, Health, HealthPolicy, LongFailure, Pulse, Signal,
+    Step, Tripped, Turn, step,
+};
 pub use histogram::{LatencyBucket, quantile};
 pub use id::{
     AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId, TrialId,

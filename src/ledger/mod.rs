@@ -10,6 +10,7 @@
 mod adoptions;
 mod error;
 mod operations;
+mod pace;
 mod past;
 mod plugins;
 mod queue;
@@ -38,8 +39,8 @@ pub use queue::{
     Settlement, TenantEntry,
 };
 pub use records::{
-    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointState, EventFilter,
-    EventRow, Gauges, Page, PageRequest, Records,
+    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointState,
+    EventFilter, EventRow, Gauges, Page, PageRequest, Records,
 };
 pub use rejections::{
     BodyFacts, REJECTION_DETAIL_BYTES_MAX, REJECTIONS_MAX, REJECTIONS_PER_SOURCE_MAX, Rejected, RejectionFilter,
@@ -47,8 +48,8 @@ pub use rejections::{
 };
 pub use slots::{EndpointCaps, Slot, Slots, Taken};
 pub use stats::{
-    BadWindow, CLOSINGS_MAX, Closed, Count, EndpointStats, ReasonCount, SourceStats, Stats, StatsQuery, Tally, TenantStats,
-    StatsWindow,
+    BadWindow, CLOSINGS_MAX, Closed, Count, EndpointStats, ReasonCount, SourceStats, Stats, StatsQuery, StatsWindow,
+    Tally, TenantStats,
 };
 pub use trials::{
     Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted, PutBack,

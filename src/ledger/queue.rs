@@ -4,7 +4,7 @@ use super::{EndpointKey, LedgerError, Slot, SourceKey, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{
     AttemptId, DecidedBy, Decision, DeliveryId, EndpointStatus, EventId, History, KeptBody, Name, PluginVersionId,
-    Reason,
+    Pulse, Reason,
 };
 use crate::secret::Secret;
 use crate::verify::{Event, Verified};
@@ -206,6 +206,8 @@ pub struct Settlement {
     pub lease: Lease,
     pub record: AttemptRecord,
     pub decision: Decision,
+    /// What it says of the endpoint, if anything.
+    pub pulse: Option<Pulse>,
     pub now: Timestamp,
 }
 

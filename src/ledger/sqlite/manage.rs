@@ -4,9 +4,10 @@ use super::codec::{state_code, state_of};
 use super::fault::Fault;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Name, Reason};
+use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Health, Name, Reason};
 use crate::ledger::{
-    Cancelled, Count, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved, TenantKey,
+    Cancelled, Count, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved,
+    TenantKey,
 };
 use rusqlite::{Connection, OptionalExtension as _};
 use sha2::{Digest as _, Sha256};
@@ -265,6 +266,15 @@ impl Verb for ChangeEndpoint {
             EndpointChange::Disable { why } => EndpointStatus::Disabled { why: why.clone() },
             EndpointChange::Resume | EndpointChange::Enable => EndpointStatus::Enabled,
         };
+        let health = w.endpoints.get(&key).map(|e| e.health).unwrap_or_default();
+        let felt = match &self.change {
+            EndpointChange::Enable => Health::default(),
+            EndpointChange::Resume if !disabled => health.resumed(self.now),
+            EndpointChange::Resume | EndpointChange::Pause { .. } | EndpointChange::Disable { .. } => health,
+        };
+        if felt != health {
+            w.set_health(key, felt);
+        }
         if after != before {
             w.set_status(key, after.clone())?;
             // Whatever waits behind it is to be looked at: now, or when the pause ends.

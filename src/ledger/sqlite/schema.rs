@@ -27,6 +27,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0007_births.sql"),
     include_str!("migrations/0008_trials.sql"),
     include_str!("migrations/0012_stats.sql"),
+    include_str!("migrations/0010_health.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {

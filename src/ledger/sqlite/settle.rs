@@ -50,7 +50,7 @@ impl Verb for SettleAttempt {
     }
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Settled, Fault> {
-        let Settlement { lease, record, decision, now } = &*self.settlement;
+        let Settlement { lease, record, decision, now, .. } = &*self.settlement;
         let next = next(&decision.disposition);
         let released = matches!(decision.disposition, Disposition::Released { .. });
         let before = &lease.history;
@@ -127,6 +127,9 @@ impl Verb for SettleAttempt {
         if let Some(effect) = &decision.endpoint {
             apply_effect(w, lease.endpoint, effect, *now)?;
         }
+        if let Some(pulse) = &self.settlement.pulse {
+            w.feel(lease, pulse, *now)?;
+        }
         if let Some(due) = next.due {
             w.effects.pending += 1;
             w.wake(lease.endpoint, due, *now);
@@ -144,7 +147,12 @@ fn millis(span: std::time::Duration) -> i64 {
 }
 
 /// A pause shortens no longer one and opens nothing; what is disabled stays so.
-fn apply_effect(w: &mut Writer<'_>, key: EndpointKey, effect: &EndpointEffect, now: Timestamp) -> Result<(), Fault> {
+pub(super) fn apply_effect(
+    w: &mut Writer<'_>,
+    key: EndpointKey,
+    effect: &EndpointEffect,
+    now: Timestamp,
+) -> Result<(), Fault> {
     let Some(endpoint) = w.endpoints.get(&key) else { return Ok(()) };
     let until_when = match &endpoint.status {
         EndpointStatus::Enabled => None,

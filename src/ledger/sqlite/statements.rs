@@ -39,6 +39,8 @@ statements! {
     delete_birth: "DELETE FROM birth WHERE id = ?";
     insert_tally_note: "INSERT INTO tally_note (id, counts) VALUES (?, ?)";
     set_sequence: "UPDATE endpoint SET sequence = ? WHERE id = ?";
+    set_health: "UPDATE endpoint SET failures = ?, failing_since = ?, alerted_at = ?, tripped_at = ?, tripped_until = ?, \
+                 tripped_ms = ? WHERE id = ?";
     set_status: "UPDATE endpoint SET status = ?, until = ?, why = ? WHERE id = ?";
 
     find_recent: "SELECT seq, entries FROM dedup_recent WHERE seq <= ? ORDER BY seq DESC LIMIT 1";

@@ -124,7 +124,7 @@ impl Tallies {
     }
 
     pub(super) fn settled(&mut self, settlement: &Settlement) {
-        let Settlement { lease, record, decision, now } = settlement;
+        let Settlement { lease, record, decision, now, pulse: _ } = settlement;
         let tally = self.at(lease.tenant, Subject::Endpoint(lease.endpoint), *now);
         let attempt = lease.history.counted;
         match &decision.disposition {
