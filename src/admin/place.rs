@@ -62,6 +62,7 @@ pub(super) enum Scope<'a> {
     EventBody(&'a str),
     Deliveries,
     Delivery(&'a str),
+    DeliveryBody(&'a str),
     DeliveryVerb(&'a str, DeliveryVerb),
     Dlq,
     DlqGroups,
@@ -129,6 +130,7 @@ impl<'a> Scope<'a> {
             ["events", id, "body"] => Scope::EventBody(id),
             ["deliveries"] => Scope::Deliveries,
             ["deliveries", id] => Scope::Delivery(id),
+            ["deliveries", id, "body"] => Scope::DeliveryBody(id),
             ["deliveries", id, verb] => {
                 let verb = match verb {
                     "redrive" => DeliveryVerb::Redrive,
@@ -167,6 +169,7 @@ impl<'a> Scope<'a> {
             | Scope::EventBody(_)
             | Scope::Deliveries
             | Scope::Delivery(_)
+            | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
             | Scope::Rejections => "GET",

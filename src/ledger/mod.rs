@@ -8,6 +8,7 @@
 //! transaction that accepts it, and after the commit it goes to the dispatcher from memory.
 
 mod adoptions;
+mod answers;
 mod error;
 mod operations;
 mod past;
@@ -21,9 +22,10 @@ mod trials;
 mod wakes;
 
 pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
+pub use answers::{ANSWER_BYTES_MAX, ANSWERS_KEPT_FOR, Answers, KeptAnswer, RequestId};
 pub use error::LedgerError;
 pub use operations::{
-    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
+    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, ResolveAs, Resolved, Retention,
 };
 pub use past::{Past, PastAttempt, PastDetail, PastEvent, PastFilter, PastPage, PastPlace, PastRoom};
 pub use plugins::{
@@ -38,7 +40,7 @@ pub use queue::{
 };
 pub use records::{
     AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointState, EventFilter,
-    EventRow, Gauges, Page, PageRequest, Records,
+    EventRow, Gauges, Page, PageRequest, Records, RevisionRow,
 };
 pub use rejections::{
     BodyFacts, REJECTION_DETAIL_BYTES_MAX, REJECTIONS_MAX, REJECTIONS_PER_SOURCE_MAX, Rejected, RejectionFilter,
@@ -52,9 +54,9 @@ pub use trials::{
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials {}
+pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials {}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials> Ledger for T {}
+impl<T: Queue + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials> Ledger for T {}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

@@ -212,6 +212,15 @@ impl Gateway {
         .await
     }
 
+    /// Waits until nothing is pending and nothing in flight.
+    pub async fn until_drained(&self) {
+        super::until("nothing is under way", || async {
+            let left = (self.metric("hookgate_pending ").await, self.metric("hookgate_in_flight ").await);
+            (left == (Some(0.0), Some(0.0))).then_some(())
+        })
+        .await;
+    }
+
     /// One delivery with its attempts.
     pub async fn delivery(&self, id: &str) -> Value {
         self.get(&format!("deliveries/{id}")).await

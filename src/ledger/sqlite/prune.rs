@@ -4,7 +4,7 @@
 
 use super::fault::Fault;
 use super::writer::{Verb, Writer};
-use super::{SqliteLedger, codec, rejections};
+use super::{SqliteLedger, answers, codec, rejections};
 use crate::clock::Timestamp;
 use crate::delivery::DeliveryState;
 use crate::ledger::{LedgerError, Pruned, Retention, TenantKey};
@@ -170,6 +170,9 @@ impl Verb for Prune {
         for (tenant, before) in &self.found.rejections {
             done.rows_removed += rejections::remove(w.connection, *tenant, before)?;
         }
+        let answers = answers::prune(w.connection, self.now, BATCH_ROWS_MAX)?;
+        done.rows_removed += answers as u64;
+        done.more |= answers == BATCH_ROWS_MAX;
         Ok(done)
     }
 }
