@@ -27,6 +27,7 @@ mod plugins;
 mod refusals;
 mod retries;
 mod scenario_lease_events;
+mod scenario_reservation_reminders;
 mod settings;
 mod shipping;
 mod stop;
