@@ -211,6 +211,7 @@ fn every_code_of_an_error_is_one_that_is_given() {
         "src/admin/deliveries.rs",
         "src/admin/endpoints.rs",
         "src/admin/events.rs",
+        "src/admin/idempotency.rs",
         "src/admin/input.rs",
         "src/admin/past.rs",
         "src/admin/plugins.rs",

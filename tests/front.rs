@@ -12,6 +12,8 @@ mod edge;
 mod fake_ledger;
 #[path = "front/handshakes.rs"]
 mod handshakes;
+#[path = "front/idempotency.rs"]
+mod idempotency;
 #[path = "front/ingress.rs"]
 mod ingress;
 #[path = "front/office.rs"]

@@ -7,6 +7,8 @@ mod support;
 
 #[path = "ledger/adoptions.rs"]
 mod adoptions;
+#[path = "ledger/answers.rs"]
+mod answers;
 #[path = "ledger/bench.rs"]
 mod bench;
 #[path = "ledger/births.rs"]

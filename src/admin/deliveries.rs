@@ -1,21 +1,21 @@
 //! The delivery log, the dead letters, and what an operator does to one delivery.
 
+use super::idempotency::reused;
 use super::input::{invalid, parse, parse_or_default};
 use super::place::DeliveryVerb;
 use super::query::Query;
 use super::{At, answer, ledger_problem, not_found};
 use crate::delivery::{DeliveryId, DeliveryState};
 use crate::http::{Answer, BodyFault, Problem};
-use crate::ledger::{Cancelled, Redrive, Redriven, RequestId, ResolveAs, Resolved};
+use crate::ledger::{Cancelled, Redrive, Redriven, ResolveAs, Resolved};
 use crate::telemetry::DELIVERIES;
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 const NOTE_BYTES_MAX: usize = 1_024;
-const REQUEST_ID: &str = "idempotency-key";
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -98,8 +98,12 @@ impl At<'_> {
         if payload.as_ref().is_some_and(|payload| u64::try_from(payload.len()).unwrap_or(u64::MAX) > limit) {
             return Err(BodyFault::TooLarge { limit }.problem().with("field", "payload"));
         }
-        let request = request_id(self.headers)?;
-        let redrive = Redrive { tenant: self.tenant.key, delivery, note: bounded(note)?, payload, request };
+        let note = bounded(note)?;
+        if payload.is_some() && note.as_deref().is_none_or(|note| note.trim().is_empty()) {
+            return Err(invalid("note", "is missing: say why the `payload` is corrected, for the record"));
+        }
+        let request = self.request.cloned();
+        let redrive = Redrive { tenant: self.tenant.key, delivery, note, payload, request };
         match self
             .ledger()
             .redrive(redrive, self.admin.state.clock.now())
@@ -112,10 +116,7 @@ impl At<'_> {
             Redriven::PayloadErased => {
                 Err(conflict("payload_erased", "retention has erased the payload: redrive with a `payload`"))
             }
-            Redriven::RequestReused => Err(conflict(
-                "key_reused",
-                "this idempotency key came before with another note or payload: use a new one for a new redrive",
-            )),
+            Redriven::RequestReused => Err(reused()),
             Redriven::Expired => Err(conflict("expired", "its `expires_at` has passed: publish a new event instead")),
         }
     }
@@ -164,16 +165,8 @@ fn conflict(code: &'static str, detail: &'static str) -> Problem {
 }
 
 fn not_dead(state: DeliveryState) -> Problem {
-    conflict("not_dead", "only a dead letter can be redriven or resolved").with("state", state.as_str())
-}
-
-fn request_id(headers: &HeaderMap) -> Result<Option<RequestId>, Problem> {
-    let mut given = headers.get_all(REQUEST_ID).iter();
-    let Some(first) = given.next() else { return Ok(None) };
-    let only = given.next().is_none();
-    let id = first.to_str().ok().and_then(RequestId::new).filter(|_| only);
-    let rule = || format!("is a header to be given once, with 1 to {} visible ASCII characters", RequestId::CHARS_MAX);
-    id.map(Some).ok_or_else(|| invalid(REQUEST_ID, rule()))
+    conflict("not_dead", "only a dead letter can be resolved or redriven, or redriven once it is resolved as not sent")
+        .with("state", state.as_str())
 }
 
 fn bounded(note: Option<String>) -> Result<Option<String>, Problem> {

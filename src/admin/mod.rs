@@ -10,6 +10,7 @@ mod endpoints;
 mod estate;
 mod events;
 mod hint;
+mod idempotency;
 mod input;
 mod past;
 mod place;
@@ -30,7 +31,7 @@ pub use trials::TrialWish;
 use crate::clock::Clock;
 use crate::delivery::Name;
 use crate::http::{Answer, Budget, Connection, Handler, Problem};
-use crate::ledger::{Ledger, Slots};
+use crate::ledger::{Ledger, RequestId, Slots};
 use crate::secret::Secret;
 use crate::telemetry::Metrics;
 use arc_swap::ArcSwap;
@@ -87,12 +88,13 @@ pub struct Admin {
     state: State,
     estate: ArcSwap<Estate>,
     budget: Arc<Budget>,
+    under_way: idempotency::UnderWay,
 }
 
 impl Admin {
     pub fn new(settings: Settings, state: State) -> Self {
         let budget = Budget::new(settings.in_flight_bytes_max);
-        Admin { settings, state, estate: ArcSwap::default(), budget }
+        Admin { settings, state, estate: ArcSwap::default(), budget, under_way: idempotency::UnderWay::default() }
     }
 
     /// From the next request on, this is what is configured.
@@ -121,7 +123,8 @@ impl Admin {
             return Err(managed_by_file());
         }
         only(&head.method, scope.allow())?;
-        let at = At { admin: self, name, tenant, query: head.uri.query(), headers: &head.headers };
+        let request = if head.method == Method::POST { idempotency::key(&head.headers)? } else { None };
+        let at = At { admin: self, name, tenant, query: head.uri.query(), request: request.as_ref() };
         if let (&Method::PUT, Scope::Plugin(plugin)) = (&head.method, scope) {
             return at.upload_plugin(plugin, &head.headers, body, connection).await;
         }
@@ -133,10 +136,16 @@ impl Admin {
             query::Query::of(at.query).finish()?;
             return at.stop_trial(plugin, kind, &body.bytes).await;
         }
-        if let Scope::PluginVerb(plugin, PluginVerb::DryRun) = scope {
-            return at.dry_run(plugin, &body.bytes, connection).await;
+        let work = async {
+            match scope {
+                Scope::PluginVerb(plugin, PluginVerb::DryRun) => at.dry_run(plugin, &body.bytes, connection).await,
+                _ => at.change(scope, &body.bytes, token).await,
+            }
+        };
+        match at.request {
+            None => work.await,
+            Some(request) => at.once(request, head, &body.bytes, work).await,
         }
-        at.change(scope, &body.bytes, token).await
     }
 
     /// The token that was presented, if it is the operator's.
@@ -166,7 +175,8 @@ struct At<'a> {
     name: &'a Name,
     tenant: &'a Tenant,
     query: Option<&'a str>,
-    headers: &'a HeaderMap,
+    /// What the caller calls this request.
+    request: Option<&'a RequestId>,
 }
 
 impl At<'_> {
@@ -183,6 +193,7 @@ impl At<'_> {
             Scope::EventBody(id) => self.event_body(id).await,
             Scope::Deliveries => self.deliveries().await,
             Scope::Delivery(id) => self.delivery(id).await,
+            Scope::DeliveryBody(id) => self.delivery_body(id).await,
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
             Scope::Rejections => self.rejections().await,
@@ -220,6 +231,7 @@ impl At<'_> {
             | Scope::EventBody(_)
             | Scope::Deliveries
             | Scope::Delivery(_)
+            | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
             | Scope::Rejections

@@ -62,6 +62,7 @@ pub(super) enum Scope<'a> {
     EventBody(&'a str),
     Deliveries,
     Delivery(&'a str),
+    DeliveryBody(&'a str),
     DeliveryVerb(&'a str, DeliveryVerb),
     Dlq,
     DlqGroups,
@@ -130,6 +131,7 @@ impl<'a> Scope<'a> {
             ["events", id, "body"] => Scope::EventBody(id),
             ["deliveries"] => Scope::Deliveries,
             ["deliveries", id] => Scope::Delivery(id),
+            ["deliveries", id, "body"] => Scope::DeliveryBody(id),
             ["deliveries", id, verb] => {
                 let verb = match verb {
                     "redrive" => DeliveryVerb::Redrive,
@@ -169,6 +171,7 @@ impl<'a> Scope<'a> {
             | Scope::EventBody(_)
             | Scope::Deliveries
             | Scope::Delivery(_)
+            | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
             | Scope::Rejections

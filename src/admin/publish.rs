@@ -1,11 +1,12 @@
 //! Publishing: one event, or a batch of which each item stands for itself.
 
+use super::idempotency::{ComeAgain, reused};
 use super::input::{invalid, parse};
 use super::{At, answer, ledger_problem, not_found};
 use crate::clock::Timestamp;
 use crate::delivery::{EventId, MAX_WAIT};
 use crate::http::{Answer, BodyFault, Problem};
-use crate::ledger::{Accept, Accepted, NewDelivery};
+use crate::ledger::{ANSWERS_KEPT_FOR, Accept, Accepted, NewDelivery};
 use crate::telemetry::{DUPLICATES_SUPPRESSED, EVENTS_ACCEPTED};
 use crate::verify::{Grant, Publication};
 use base64::Engine as _;
@@ -77,7 +78,7 @@ impl At<'_> {
         let Shape { events: None } = parse(body)? else {
             return self.publish_batch(body, &grant).await;
         };
-        Ok(answer::json(&self.publish_one(body, &grant).await?))
+        Ok(answer::json(&self.publish_one(body, 0, &grant).await?))
     }
 
     /// Items reach the ledger in their order, and may share a commit.
@@ -86,12 +87,15 @@ impl At<'_> {
         if !(1..=BATCH_EVENTS_MAX).contains(&events.len()) {
             return Err(invalid("events", format!("is to hold 1 to {BATCH_EVENTS_MAX} events")));
         }
-        let all = events.iter().map(|event| self.publish_one(event.get().as_bytes(), grant));
+        let all = (0..).zip(&events).map(|(number, event)| self.publish_one(event.get().as_bytes(), number, grant));
         // Unconstrained, since the runtime's budget would let later items overtake; their number is bounded.
         let results = tokio::task::unconstrained(futures_util::future::join_all(all)).await;
-        let all_turned_away = results
-            .iter()
-            .all(|result| result.as_ref().is_err_and(|problem| problem.status() == StatusCode::SERVICE_UNAVAILABLE));
+        let turned_away = |result: &Result<_, Problem>| {
+            result.as_ref().is_err_and(|problem| problem.status() == StatusCode::SERVICE_UNAVAILABLE)
+        };
+        let all_turned_away = results.iter().all(turned_away);
+        let some_failed =
+            results.iter().any(|result| result.as_ref().is_err_and(|problem| problem.status().is_server_error()));
         let mut items = Vec::with_capacity(results.len());
         for result in results {
             items.push(match result {
@@ -100,15 +104,26 @@ impl At<'_> {
                 Err(problem) => json!({ "error": problem.to_json() }),
             });
         }
-        Ok(answer::json(&json!({ "items": items })))
+        let mut answer = answer::json(&json!({ "items": items }));
+        if some_failed {
+            // Asked again, those that failed are tried, and the others are duplicates.
+            answer.extensions_mut().insert(ComeAgain);
+        }
+        Ok(answer)
     }
 
-    async fn publish_one(&self, item: &[u8], grant: &Grant) -> Result<Published, Problem> {
+    /// `number` is the item's in its request.
+    async fn publish_one(&self, item: &[u8], number: u32, grant: &Grant) -> Result<Published, Problem> {
         let now = self.admin.state.clock.now();
         let settings = &self.admin.settings;
         let publication = publication(parse(item)?, settings.body_bytes_max, now)?;
         let waits = publication.deliver_at.is_some();
-        let event = grant.event(publication, settings.dedup_window, now);
+        // What has no key of its own is known again by that of its request.
+        let named = self.request.filter(|_| publication.key.is_none());
+        let event = match named {
+            Some(request) => grant.event_of_request(publication, (request.as_str(), number), ANSWERS_KEPT_FOR, now),
+            None => grant.event(publication, settings.dedup_window, now),
+        };
         let slots = &self.admin.state.slots;
         let takers = self.tenant.endpoints.values().filter(|endpoint| endpoint.route.takes(None, &event.event_type));
         let deliveries: Vec<_> = takers
@@ -128,11 +143,13 @@ impl At<'_> {
                 metrics::counter!(DUPLICATES_SUPPRESSED).increment(1);
                 Ok(Published { event, duplicate: true, hint: None })
             }
+            Accepted::KeyReused(_) if named.is_some() => Err(reused()),
             Accepted::KeyReused(event) => Err(Problem::new(
                 StatusCode::CONFLICT,
                 "key_reused",
-                "this key came before with another body; the first is kept",
+                "`key` came before with another body, and the first is kept: publish another event under another key",
             )
+            .with("field", "key")
             .with("event", event.to_string())),
         }
     }
@@ -173,7 +190,8 @@ fn publication(item: Item<'_>, body_bytes_max: u64, now: Timestamp) -> Result<Pu
     let earliest = deliver_at.unwrap_or(now);
     for (field, time) in [("expires_at", item.expires_at), ("deadline", item.deadline)] {
         if time.is_some_and(|time| time <= earliest) {
-            return Err(invalid(field, "has passed before the event can be delivered"));
+            let rule = "is over before the event can be delivered: give a later time, or leave it out";
+            return Err(invalid(field, rule));
         }
     }
     let (expires_at, deadline) = (item.expires_at, item.deadline);
@@ -208,7 +226,10 @@ fn deliver_at(delay: Option<&str>, at: Option<Timestamp>, now: Timestamp) -> Res
         (None, Some(at)) => ("deliver_at", at),
     };
     if at > now.plus(MAX_WAIT) {
-        return Err(invalid(field, "is more than 7 days away: nothing waits longer"));
+        return Err(invalid(
+            field,
+            "is more than 7 days away, and nothing waits longer: publish it nearer to its time",
+        ));
     }
     if at < now.minus(CLOCK_SLACK) {
         return Err(invalid(field, "is in the past: leave it out to deliver at once"));

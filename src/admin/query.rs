@@ -127,6 +127,10 @@ impl Query {
         self.read("status", "a status code, such as 503", status)
     }
 
+    pub(super) fn revision(&mut self) -> Result<Option<u32>, Problem> {
+        self.read("revision", "a revision's number, from 1", |value| value.parse().ok().filter(|n| *n > 0))
+    }
+
     /// All filters but `state`.
     pub(super) fn deliveries(&mut self) -> Result<DeliveryFilter, Problem> {
         Ok(DeliveryFilter {

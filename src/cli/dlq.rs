@@ -69,7 +69,9 @@ async fn redrive(
     let mut done = 0;
     let mut first = None;
     for id in ids {
-        match delivery::redrive(client, &mut context.output, id, &body, request_id).await {
+        // A key stands for one request, and each letter is one.
+        let of_this = format!("{request_id}:{id}");
+        match delivery::redrive(client, &mut context.output, id, &body, &of_this).await {
             Ok(()) => done += 1,
             Err(failure) => {
                 let over = matches!(failure.exit, Exit::Unreachable | Exit::NotAllowed);

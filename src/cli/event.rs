@@ -117,14 +117,7 @@ pub(super) async fn run(verb: Event, context: &mut Context<'_>) -> Result<Exit, 
         }
         Event::Body { id } => {
             let path = client.in_tenant(&["events", &id, "body"]).await?;
-            let body = client.bytes(&path).await?;
-            if output.streams.out_is_terminal {
-                for line in String::from_utf8_lossy(&body).lines() {
-                    output.line(&plain(line))?;
-                }
-            } else {
-                output.streams.out.write_all(&body)?;
-            }
+            output.body(&client.bytes(&path, &[]).await?)?;
         }
         Event::Publish(publish) => {
             let body = publication(&publish, context)?;

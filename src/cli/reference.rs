@@ -122,7 +122,7 @@ const NOTES: [(&str, &str); 15] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 71] = [
+const EXAMPLES: [(&str, &str); 72] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -135,8 +135,9 @@ const EXAMPLES: [(&str, &str); 71] = [
     ),
     (
         "hookgate delivery redrive",
-        "hookgate delivery redrive dlv_01a22c30c0f870008114eb4fe6826dac --payload '{\"id\": 17}' --request-id ticket-4711",
+        "hookgate delivery redrive dlv_01a22c30c0f870008114eb4fe6826dac --payload '{\"id\": 17}' --note 'id as a number'",
     ),
+    ("hookgate delivery body", "hookgate delivery body dlv_01a22c30c0f870008114eb4fe6826dac --revision 1"),
     ("hookgate delivery cancel", "hookgate delivery cancel dlv_01a22c30c0f870008114eb4fe6826dac"),
     (
         "hookgate delivery resolve",

@@ -8,6 +8,7 @@
 //! transaction that accepts it, and after the commit it goes to the dispatcher from memory.
 
 mod adoptions;
+mod answers;
 mod error;
 mod operations;
 mod pace;
@@ -23,9 +24,10 @@ mod trials;
 mod wakes;
 
 pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
+pub use answers::{ANSWER_BYTES_MAX, ANSWERS_KEPT_FOR, Answers, KeptAnswer, RequestId};
 pub use error::LedgerError;
 pub use operations::{
-    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
+    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, ResolveAs, Resolved, Retention,
 };
 pub use past::{Past, PastAttempt, PastDetail, PastEvent, PastFilter, PastPage, PastPlace, PastRoom};
 pub use plugins::{
@@ -40,7 +42,7 @@ pub use queue::{
 };
 pub use records::{
     AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointState,
-    EventFilter, EventRow, Gauges, Page, PageRequest, Records,
+    EventFilter, EventRow, Gauges, Page, PageRequest, Records, RevisionRow,
 };
 pub use rejections::{
     BodyFacts, REJECTION_DETAIL_BYTES_MAX, REJECTIONS_MAX, REJECTIONS_PER_SOURCE_MAX, Rejected, RejectionFilter,
@@ -58,9 +60,15 @@ pub use trials::{
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials + Stats {}
+pub trait Ledger:
+    Queue + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats
+{
+}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials + Stats> Ledger for T {}
+impl<T: Queue + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats> Ledger
+    for T
+{
+}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

@@ -30,6 +30,14 @@ pub trait Records: Send + Sync + 'static {
         page: &PageRequest,
     ) -> Result<Page<DeliveryRow>, LedgerError>;
     async fn delivery(&self, tenant: TenantKey, id: DeliveryId) -> Result<Option<DeliveryDetail>, LedgerError>;
+    /// What a delivery sends, or sent as an earlier revision. `None`: there is none such. `Some(None)` inside: erased by
+    /// retention.
+    async fn delivery_body(
+        &self,
+        tenant: TenantKey,
+        id: DeliveryId,
+        revision: Option<u32>,
+    ) -> Result<Option<Option<BodyRow>>, LedgerError>;
     /// The DLQ by host × status × reason, the largest first, at most 1,000.
     async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError>;
     /// One per endpoint of the tenant that was ever declared, by name.
@@ -140,8 +148,19 @@ pub struct DeliveryRow {
 pub struct DeliveryDetail {
     #[serde(flatten)]
     pub delivery: DeliveryRow,
+    /// The payloads that it was corrected to, in their order; the first of all is the event's.
+    pub revisions: Vec<RevisionRow>,
     /// Oldest first. The one in flight, if any, is last and has no outcome.
     pub attempts: Vec<AttemptRow>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct RevisionRow {
+    pub revision: u32,
+    /// Unknown of those that an older version made.
+    pub made_at: Option<Timestamp>,
+    pub note: Option<String>,
+    pub body_erased: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]

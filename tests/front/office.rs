@@ -268,7 +268,7 @@ fn rows() -> Vec<(TenantKey, DeliveryDetail)> {
             request_method: None,
             request_path: None,
         };
-        (TenantKey(tenant), DeliveryDetail { delivery, attempts: vec![attempt] })
+        (TenantKey(tenant), DeliveryDetail { delivery, revisions: Vec::new(), attempts: vec![attempt] })
     };
     vec![
         row(1, DeliveryState::Dead),

@@ -58,6 +58,9 @@ pub struct FakeLedger {
     pub differences: Mutex<Vec<Difference>>,
     /// The first tenant's.
     pub stats: Mutex<TenantStats>,
+    /// Kept answers, and what keeping the next one answers instead.
+    pub kept: Mutex<HashMap<(TenantKey, RequestId), (KeptAnswer, Timestamp)>>,
+    pub keeps_no_answer: Mutex<bool>,
 }
 
 impl FakeLedger {
@@ -218,6 +221,18 @@ impl Records for FakeLedger {
         Ok(self.row(tenant, id))
     }
 
+    async fn delivery_body(
+        &self,
+        tenant: TenantKey,
+        id: DeliveryId,
+        revision: Option<u32>,
+    ) -> Result<Option<Option<BodyRow>>, LedgerError> {
+        self.check()?;
+        let erased = *self.erased.lock().unwrap();
+        let body = BodyRow { content_type: "application/json".to_owned(), body: format!("{revision:?}").into() };
+        Ok(self.row(tenant, id).filter(|_| revision.is_none_or(|n| n <= 2)).map(|_| (!erased).then_some(body)))
+    }
+
     async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {
         self.check()?;
         let rows = self.rows.lock().unwrap();
@@ -321,6 +336,36 @@ impl Adoptions for FakeLedger {
     async fn forget(&self, _: TenantKey, source: SourceKey) -> Result<bool, LedgerError> {
         self.check()?;
         Ok(self.held.lock().unwrap().remove(&source).is_some())
+    }
+}
+
+#[async_trait]
+impl Answers for FakeLedger {
+    async fn kept_answer(
+        &self,
+        tenant: TenantKey,
+        request: &RequestId,
+        now: Timestamp,
+    ) -> Result<Option<KeptAnswer>, LedgerError> {
+        self.check()?;
+        let kept = self.kept.lock().unwrap();
+        let found = kept.get(&(tenant, request.clone()));
+        Ok(found.filter(|(_, at)| now.since(*at) < ANSWERS_KEPT_FOR).map(|(answer, _)| answer.clone()))
+    }
+
+    async fn keep_answer(
+        &self,
+        tenant: TenantKey,
+        request: &RequestId,
+        answer: KeptAnswer,
+        now: Timestamp,
+    ) -> Result<(), LedgerError> {
+        self.check()?;
+        if *self.keeps_no_answer.lock().unwrap() {
+            return Err(LedgerError::Unavailable("the process has died by now".to_owned()));
+        }
+        self.kept.lock().unwrap().insert((tenant, request.clone()), (answer, now));
+        Ok(())
     }
 }
 

@@ -23,13 +23,22 @@ pub(super) struct Standing {
     pub payload: Option<i64>,
     pub expires_at: Option<Timestamp>,
     pub content_type: Option<String>,
+    reason: Option<String>,
+}
+
+impl Standing {
+    /// Dead, or found unsent by a person.
+    fn may_be_redriven(&self) -> bool {
+        let unsent = self.reason.as_deref() == Some(ResolveAs::NotSent.as_str());
+        self.state == DeliveryState::Dead || self.state == DeliveryState::Resolved && unsent
+    }
 }
 
 pub(super) fn standing(connection: &Connection, tenant: TenantKey, id: DeliveryId) -> Result<Option<Standing>, Fault> {
     let found = connection
         .prepare_cached(
             "SELECT d.endpoint, d.event, d.state, d.generation, d.revision, d.payload, e.payload, e.expires_at, \
-             e.content_type \
+             e.content_type, d.reason \
              FROM delivery d LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
              WHERE d.tenant = ? AND d.id = ?",
         )?
@@ -44,6 +53,7 @@ pub(super) fn standing(connection: &Connection, tenant: TenantKey, id: DeliveryI
                 payload: if revision > 1 { row.get(5)? } else { row.get(6)? },
                 expires_at: super::codec::time_opt(row, 7)?,
                 content_type: row.get(8)?,
+                reason: row.get(9)?,
             };
             Ok((standing, row.get::<_, i64>(2)?))
         })
@@ -96,7 +106,7 @@ impl Verb for RedriveDead {
         if let Some(before) = self.answered_before(w.connection)? {
             return Ok(Some(before));
         }
-        if standing.state != DeliveryState::Dead {
+        if !standing.may_be_redriven() {
             return Ok(Some(Redriven::NotDead(standing.state)));
         }
         if standing.expires_at.is_some_and(|at| at <= self.now) {
@@ -112,8 +122,11 @@ impl Verb for RedriveDead {
                 w.next_payload += 1;
                 w.sql.insert_payload.execute((payload, self.tenant.0, standing.event, id, revision, sealed))?;
                 w.connection
-                    .prepare_cached("INSERT INTO revision (tenant, delivery, revision, payload) VALUES (?, ?, ?, ?)")?
-                    .execute((self.tenant.0, id, revision, payload))?;
+                    .prepare_cached(
+                        "INSERT INTO revision (tenant, delivery, revision, payload, note, made_at) \
+                         VALUES (?, ?, ?, ?, ?, ?)",
+                    )?
+                    .execute((self.tenant.0, id, revision, payload, &self.note, self.now.as_millis()))?;
                 (*revision, Some(payload))
             }
         };
@@ -141,8 +154,10 @@ impl Verb for RedriveDead {
                 )?
                 .execute((self.tenant.0, id, request.as_str(), content, generation, revision))?;
         }
-        w.effects.dead -= 1;
-        w.effects.dead_removed = true;
+        if standing.state == DeliveryState::Dead {
+            w.effects.dead -= 1;
+            w.effects.dead_removed = true;
+        }
         w.effects.pending += 1;
         w.tallies.count(self.tenant, standing.endpoint, Count::REDRIVEN, self.now);
         w.wake(standing.endpoint, self.now, self.now);

@@ -9,6 +9,7 @@
 mod accept;
 mod adoptions;
 mod anchor;
+mod answers;
 mod births;
 mod checkpoint;
 mod claim;

@@ -4,7 +4,7 @@
 
 use super::fault::Fault;
 use super::writer::{Verb, Writer};
-use super::{SqliteLedger, codec, rejections, stats};
+use super::{SqliteLedger, answers, codec, rejections, stats};
 use crate::clock::Timestamp;
 use crate::delivery::DeliveryState;
 use crate::ledger::{LedgerError, Pruned, Retention, TenantKey};
@@ -177,6 +177,9 @@ impl Verb for Prune {
         for aged in &self.found.figures {
             done.more |= stats::age(w.connection, aged)?;
         }
+        let answers = answers::prune(w.connection, self.now, BATCH_ROWS_MAX)?;
+        done.rows_removed += answers as u64;
+        done.more |= answers == BATCH_ROWS_MAX;
         Ok(done)
     }
 }

@@ -11,12 +11,13 @@ use super::lists::{
 };
 use super::queue::load_content;
 use super::settle::{Detail, read_detail};
+use super::shared::Shared;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{AttemptId, DeliveryId, EndpointStatus, EventId, PluginVersionId};
 use crate::ledger::{
     AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointKey,
-    EndpointState, EventFilter, EventRow, Gauges, LedgerError, Page, PageRequest, Records, TenantKey,
+    EndpointState, EventFilter, EventRow, Gauges, LedgerError, Page, PageRequest, Records, RevisionRow, TenantKey,
 };
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -174,6 +175,59 @@ fn open_attempt(connection: &Connection, tenant: TenantKey, id: DeliveryId) -> R
     Ok(connection.prepare_cached(sql)?.query_row((tenant.0, id.to_bytes()), read).optional()?)
 }
 
+fn revisions(connection: &Connection, tenant: TenantKey, id: DeliveryId) -> Result<Vec<RevisionRow>, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT revision, made_at, note, payload IS NULL FROM revision WHERE tenant = ? AND delivery = ? \
+         ORDER BY revision",
+    )?;
+    let rows = statement.query_map((tenant.0, id.to_bytes()), |row| {
+        let (revision, made_at) = (row.get(0)?, time_opt(row, 1)?);
+        Ok(RevisionRow { revision, made_at, note: row.get(2)?, body_erased: row.get(3)? })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// `payload`: `None` once retention has taken it.
+fn body_at(
+    connection: &Connection,
+    shared: &Shared,
+    tenant: TenantKey,
+    payload: Option<i64>,
+    place: Place<'_>,
+    content_type: String,
+) -> Result<Option<BodyRow>, Fault> {
+    let Some(payload) = payload else { return Ok(None) };
+    let unreadable = || Fault::Refused(LedgerError::Quarantined("the content of an event".into()));
+    let cipher = shared.keyring.tenant(tenant).ok_or_else(unreadable)?;
+    let (_, body) = load_content(connection, &cipher, payload, place)?.ok_or_else(unreadable)?;
+    Ok(Some(BodyRow { content_type, body }))
+}
+
+fn delivery_body(
+    connection: &Connection,
+    shared: &Shared,
+    tenant: TenantKey,
+    id: DeliveryId,
+    revision: Option<u32>,
+) -> Result<Option<Option<BodyRow>>, Fault> {
+    let sql = "SELECT d.event, e.payload, e.content_type, r.revision, r.payload FROM delivery d \
+               JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+               LEFT JOIN revision r ON r.tenant = d.tenant AND r.delivery = d.id \
+               AND r.revision = coalesce(?3, d.revision) \
+               WHERE d.tenant = ?1 AND d.id = ?2 AND (r.revision IS NOT NULL OR coalesce(?3, d.revision) = 1)";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query((tenant.0, id.to_bytes(), revision))?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let (event, content_type): ([u8; 16], String) = (row.get(0)?, row.get(2)?);
+    let corrected: Option<u32> = row.get(3)?;
+    let id = id.to_bytes();
+    let (place, payload) = match corrected {
+        None => (Place::EventContent(&event), row.get(1)?),
+        Some(revision) => (Place::RevisionContent(&id, revision), row.get(4)?),
+    };
+    Ok(Some(body_at(connection, shared, tenant, payload, place, content_type)?))
+}
+
 fn dead_groups(connection: &Connection, tenant: TenantKey) -> Result<Vec<DeadGroup>, Fault> {
     let mut statement = connection.prepare_cached(
         "SELECT h.name, d.last_status, d.reason, count(*), min(d.finished_at), max(d.id) \
@@ -327,12 +381,8 @@ impl Records for SqliteLedger {
                 .query_row((tenant.0, id.to_bytes()), |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()?;
             let Some((payload, content_type)) = found else { return Ok(None) };
-            let Some(payload) = payload else { return Ok(Some(None)) };
-            let unreadable = || Fault::Refused(LedgerError::Quarantined(format!("the content of {id}")));
-            let cipher = shared.keyring.tenant(tenant).ok_or_else(unreadable)?;
-            let content = load_content(c, &cipher, payload, Place::EventContent(&id.to_bytes()))?;
-            let (_, body) = content.ok_or_else(unreadable)?;
-            Ok(Some(Some(BodyRow { content_type, body })))
+            let place = Place::EventContent(&id.to_bytes());
+            Ok(Some(body_at(c, &shared, tenant, payload, place, content_type)?))
         };
         self.read(read).await
     }
@@ -362,10 +412,21 @@ impl Records for SqliteLedger {
             let cipher = shared.keyring.tenant(tenant);
             let mut attempts = attempts(c, cipher.as_deref(), tenant, id)?;
             attempts.extend(open_attempt(c, tenant, id)?);
-            Ok(Some(DeliveryDetail { delivery, attempts }))
+            let revisions = revisions(c, tenant, id)?;
+            Ok(Some(DeliveryDetail { delivery, revisions, attempts }))
         };
         let (detail, whole) = self.read_whole(read).await?;
         if !whole && detail.is_none() { Err(super::not_written()) } else { Ok(detail) }
+    }
+
+    async fn delivery_body(
+        &self,
+        tenant: TenantKey,
+        id: DeliveryId,
+        revision: Option<u32>,
+    ) -> Result<Option<Option<BodyRow>>, LedgerError> {
+        let shared = Arc::clone(&self.shared);
+        self.read(move |c| delivery_body(c, &shared, tenant, id, revision)).await
     }
 
     async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {

@@ -28,6 +28,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0008_trials.sql"),
     include_str!("migrations/0012_stats.sql"),
     include_str!("migrations/0010_health.sql"),
+    include_str!("migrations/0013_answers.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {
