@@ -20,6 +20,7 @@ mod adoption;
 mod dead_letters;
 mod endpoints;
 mod fairness;
+mod health;
 mod idempotency;
 mod past;
 mod plugins;
