@@ -543,7 +543,7 @@ fn endpoint() -> Vec<Key> {
             "integer",
             breaker.failures.to_string(),
             "1 to 10000",
-            "Failures in a row that open it: an answer that was no answer, 5xx, 408, or 429 without a `Retry-After`.",
+            "Failures in a row that open it: no answer, 5xx, 408, or 429 without a `Retry-After`.",
         ),
         key(
             endpoint_key!("breaker.open"),

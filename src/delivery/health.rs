@@ -179,6 +179,23 @@ impl Health {
     }
 }
 
+impl Health {
+    /// The clock was set: nothing was in the future, and no pause lasts longer from now than it was to last at all.
+    pub fn reanchored(self, now: Timestamp) -> Self {
+        let failing = self.failing.map(|failing| Failing {
+            since: failing.since.min(now),
+            alerted_at: failing.alerted_at.map(|at| at.min(now)),
+            ..failing
+        });
+        let tripped = self.tripped.map(|tripped| Tripped {
+            at: tripped.at.min(now),
+            until: tripped.until.min(now.plus(tripped.span)),
+            ..tripped
+        });
+        Health { failing, tripped }
+    }
+}
+
 /// What the breaker did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
@@ -407,6 +424,18 @@ mod tests {
         assert_eq!(told, [None, Some(LongFailure::Alert { disables_at: at(550) }), None, Some(LongFailure::Disable)]);
         let never = HealthPolicy { breaker: None, disable_after: None };
         assert!(fail(Health::default(), never, &[0, 1_000_000]).1.iter().all(|step| step.failing.is_none()));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_leaves_nothing_in_the_future() {
+        let (health, _) = fail(Health::default(), breaker(1), &[5_000]);
+        assert_eq!(health.reanchored(at(5_010)), health, "as it is");
+        let back = health.reanchored(at(1_000));
+        let tripped = back.tripped.unwrap();
+        assert_eq!((tripped.at, tripped.until), (at(1_000), at(1_030)));
+        assert_eq!(back.failing.unwrap().since, at(1_000));
+        let closed = step(back, &pulse(Signal::Works, breaker(1)), at(1_031), at(1_032));
+        assert_eq!(closed.breaker, Some(Turn::Closed), "its probe is one");
     }
 
     #[test]

@@ -55,7 +55,8 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Puts right what a wall clock that was set has moved away: every lease that is held ends at `leases_until`, and
     /// no pending delivery of these endpoints stays due later than the wait beside it from `now` on, or, where it was
-    /// given a longer one, than that. In transactions of a thousand rows at most. Returns how many are due earlier now.
+    /// given a longer one, than that; nor does a breaker stay open for longer than it opened for. In transactions of a
+    /// thousand rows at most. Returns how many are due earlier now.
     async fn reanchor(
         &self,
         leases_until: Timestamp,

@@ -21,6 +21,7 @@ mod dead_letters;
 mod endpoints;
 mod examples;
 mod fairness;
+mod health;
 mod idempotency;
 mod past;
 mod plugins;

@@ -183,6 +183,37 @@ async fn one_that_works_ends_the_long_failure() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_set_back_holds_no_breaker_open() {
+    let mut bench = Bench::new().await;
+    attempt(&mut bench, Signal::Fails, policy(1)).await;
+    bench.clock.set_by(-86_400_000);
+    bench.ledger.reanchor(bench.now().plus(DAY), &[], bench.now()).await.unwrap();
+    let until = bench.now().plus(30 * SECOND);
+    assert_eq!(state(&bench).await.status, paused(until));
+    let mut bench = bench.restart().await;
+    assert_eq!(state(&bench).await.status, paused(until));
+    to(&bench, until);
+    attempt(&mut bench, Signal::Works, policy(1)).await;
+    assert_eq!(state(&bench).await.health.breaker_state, "closed");
+}
+
+/// What a transaction that was rolled back took from the memory, it has again.
+#[tokio::test]
+async fn what_is_not_committed_is_not_remembered() {
+    let mut bench = Bench::new().await;
+    let claimed = bench.start("billing").await;
+    bench.clock.advance(SECOND);
+    let refuse = "CREATE TRIGGER refuse BEFORE UPDATE OF failures ON endpoint BEGIN SELECT RAISE(ABORT, 'no'); END";
+    bench.raw().execute_batch(refuse).unwrap();
+    let failed = || settlement(&bench, claimed.lease, Signal::Fails, policy(2));
+    assert!(bench.ledger.settle(failed().into()).await.is_err());
+    bench.raw().execute_batch("DROP TRIGGER refuse").unwrap();
+    assert_eq!(bench.ledger.settle(failed().into()).await.unwrap(), Settled::Stored);
+    let stands = state(&bench).await;
+    assert_eq!((stands.health.failures_in_a_row, stands.status), (1, EndpointStatus::Enabled), "counted once");
+}
+
+#[tokio::test]
 async fn an_operator_goes_before_the_breaker() {
     let mut bench = Bench::new().await;
     attempt(&mut bench, Signal::Fails, policy(1)).await;

@@ -2,10 +2,11 @@
 //! stepped at once and the rows are written at the end of the transaction, so that a batch writes each endpoint once;
 //! where nothing changes, nothing is written.
 
+use super::births::Needs;
 use super::codec::{int, time_opt};
 use super::fault::Fault;
 use super::settle::apply_effect;
-use super::writer::{Undo, Writer};
+use super::writer::{EndpointMemory, Undo, Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{
     BREAKER_OPEN, EndpointEffect, EndpointStatus, FAILING, Failing, Health, LongFailure, Pulse, Tripped, Turn, step,
@@ -44,6 +45,7 @@ pub(super) struct Notice {
 
 enum Told {
     Opened { until: Timestamp, failures: u32 },
+    OpenedAgain { until: Timestamp },
     Closed,
     Alert { since: Timestamp, disables_at: Timestamp },
     Disabled { since: Timestamp },
@@ -58,6 +60,11 @@ impl Notice {
                 let until = until.to_rfc3339();
                 tracing::warn!(tenant, endpoint, until, failures, "the endpoint fails: its breaker has opened");
             }
+            Told::OpenedAgain { until } => {
+                metrics::counter!("hookgate_breaker_openings_total").increment(1);
+                let until = until.to_rfc3339();
+                tracing::info!(tenant, endpoint, until, "a probe failed: the breaker has opened again");
+            }
             Told::Closed => tracing::info!(tenant, endpoint, "the endpoint works again: its breaker has closed"),
             Told::Alert { since, disables_at } => {
                 let (since, disables_at) = (since.to_rfc3339(), disables_at.to_rfc3339());
@@ -68,6 +75,41 @@ impl Notice {
                 tracing::warn!(tenant, endpoint, since, "nothing but failures: the endpoint was disabled");
             }
         }
+    }
+}
+
+/// After the clock was set: what was remembered in its old time.
+pub(super) struct Reanchor {
+    pub now: Timestamp,
+}
+
+impl Verb for Reanchor {
+    type Done = ();
+
+    fn needs(&self) -> Needs {
+        Needs::None
+    }
+
+    fn apply(&mut self, w: &mut Writer<'_>) -> Result<(), Fault> {
+        let felt = |key: &EndpointKey, endpoint: &EndpointMemory| {
+            let righted = endpoint.health.reanchored(self.now);
+            (righted != endpoint.health).then_some((*key, righted))
+        };
+        let moved: Vec<(EndpointKey, Health)> =
+            w.endpoints.iter().filter_map(|(key, endpoint)| felt(key, endpoint)).collect();
+        for (key, health) in moved {
+            w.set_health(key, health);
+            let paused = w.endpoints.get(&key).map(|endpoint| endpoint.status.clone());
+            if let (Some(EndpointStatus::Paused { until: Some(before), why }), Some(Tripped { until, .. })) =
+                (paused, health.tripped)
+                && why == BREAKER_OPEN.as_str()
+                && until < before
+            {
+                w.set_status(key, EndpointStatus::Paused { until: Some(until), why })?;
+                w.wake(key, until, self.now);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -85,7 +127,11 @@ impl Writer<'_> {
             Some(Turn::Opened { until }) => {
                 apply_effect(self, key, &EndpointEffect::PauseUntil { until, why: BREAKER_OPEN }, now)?;
                 let failures = next.health.failing.map_or(0, |failing| failing.failures.get());
-                self.note(key, Told::Opened { until, failures })?;
+                let told = match before.tripped {
+                    None => Told::Opened { until, failures },
+                    Some(_) => Told::OpenedAgain { until },
+                };
+                self.note(key, told)?;
             }
             Some(Turn::Closed) => {
                 self.end_pause(key, now)?;

@@ -5,6 +5,7 @@ use super::claim::{ClaimDue, Dealt, Leased, Outlived, Overdue, Rescue};
 use super::codec::{self, Headers};
 use super::declare::Declare;
 use super::fault::Fault;
+use super::health::Reanchor;
 use super::keyring::{Place, TenantCipher};
 use super::settle::{self, SettleAttempt};
 use super::{SqliteLedger, closed};
@@ -174,6 +175,7 @@ impl Queue for SqliteLedger {
         now: Timestamp,
     ) -> Result<u64, LedgerError> {
         self.renew_leases(leases_until).await?;
+        self.ask(Reanchor { now }, 0).await?;
         let mut moved = 0;
         for (endpoint, longest) in longest_waits {
             moved += self.bring_forward(*endpoint, *longest, now).await?;
