@@ -6,7 +6,9 @@ use crate::clock::Timestamp;
 use crate::delivery::{EndpointStatus, Name};
 use crate::duration;
 use crate::http::{Answer, Problem};
-use crate::ledger::{BadWindow, Closed, Count, EndpointStats, SourceStats, StatsQuery, Tally, TenantStats, StatsWindow};
+use crate::ledger::{
+    BadWindow, Closed, Count, EndpointStats, SourceStats, StatsQuery, StatsWindow, Tally, TenantStats,
+};
 use http::StatusCode;
 use serde::Serialize;
 use std::time::Duration;
@@ -352,7 +354,8 @@ impl At<'_> {
         }
         let until = until.unwrap_or(now);
         let since = since.unwrap_or_else(|| until.minus(span.unwrap_or(SPAN_DEFAULT)));
-        let window = StatsWindow::new(since, until, bucket, now).map_err(|broken| bad_window(broken, span.is_some()))?;
+        let window =
+            StatsWindow::new(since, until, bucket, now).map_err(|broken| bad_window(broken, span.is_some()))?;
         let asked = StatsQuery { tenant: self.tenant.key, endpoint, window };
         let found = self.ledger().stats(&asked, now).await.map_err(|error| ledger_problem(&error))?;
         let found = found.ok_or_else(not_found)?;

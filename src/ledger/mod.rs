@@ -47,8 +47,8 @@ pub use rejections::{
 };
 pub use slots::{EndpointCaps, Slot, Slots, Taken};
 pub use stats::{
-    BadWindow, CLOSINGS_MAX, Closed, Count, EndpointStats, ReasonCount, SourceStats, Stats, StatsQuery, Tally, TenantStats,
-    StatsWindow,
+    BadWindow, CLOSINGS_MAX, Closed, Count, EndpointStats, ReasonCount, SourceStats, Stats, StatsQuery, StatsWindow,
+    Tally, TenantStats,
 };
 pub use trials::{
     Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted, PutBack,

@@ -27,6 +27,7 @@ mod refusals;
 mod retries;
 mod settings;
 mod shipping;
+mod stats;
 mod stop;
 mod trials;
 mod way;

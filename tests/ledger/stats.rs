@@ -5,9 +5,7 @@ use crate::bench::{Bench, START, dead, delivered, record, released, retry};
 use crate::support::publication;
 use futures_util::future::join_all;
 use hookgate::clock::Timestamp;
-use hookgate::delivery::{
-    Decision, DeliveryId, DeliveryState, Disposition, EndpointEffect, LatencyBucket, Reason,
-};
+use hookgate::delivery::{Decision, DeliveryId, DeliveryState, Disposition, EndpointEffect, LatencyBucket, Reason};
 use hookgate::ledger::{
     Accepted, Claimed, Closed, Count, DeliveryFilter, EndpointChange, EndpointKey, EndpointStats, Lease, LedgerError,
     NewDelivery, PageRequest, Redrive, Redriven, ResolveAs, Retention, Settled, SourceStats, StatsQuery, StatsWindow,
@@ -40,7 +38,7 @@ async fn of(bench: &Bench, endpoint: &str) -> EndpointStats {
 }
 
 fn source<'s>(stats: &'s TenantStats, named: Option<&str>) -> &'s SourceStats {
-    stats.sources.iter().find(|stats| stats.source.as_ref().map(|name| name.as_str()) == named).unwrap()
+    stats.sources.iter().find(|stats| stats.source.as_ref().map(hookgate::delivery::Name::as_str) == named).unwrap()
 }
 
 fn told(stats: &TenantStats) -> Vec<(String, Tally)> {
@@ -98,7 +96,7 @@ async fn a_delivery_is_timed_from_when_it_could_first_be_sent() {
 
 #[tokio::test]
 async fn repetitions_are_counted_by_source_and_throttles_by_endpoint() {
-    let mut bench = Bench::new().await;
+    let bench = Bench::new().await;
     let github = bench.directory.tenants["acme"].sources["github"];
     for (from, key, body) in [
         (None, "a", "1"),
@@ -197,11 +195,8 @@ async fn the_time_an_endpoint_was_closed_is_told_by_reason() {
     change(&bench, until(bench.now().plus(seconds(1_000)))).await;
     bench.clock.advance(seconds(20));
     let closed = |disabled, why: &str, time| Closed { disabled, why: why.to_owned(), time: seconds(time) };
-    let expected = [
-        closed(false, "their maintenance", 500),
-        closed(false, "retry_after", 140 + 20),
-        closed(true, "gone", 50),
-    ];
+    let expected =
+        [closed(false, "their maintenance", 500), closed(false, "retry_after", 140 + 20), closed(true, "gone", 50)];
     assert_eq!(of(&bench, "billing").await.closed, expected);
     let rows: u32 = bench.raw().query_row("SELECT count(*) FROM endpoint_closing", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, 4, "a pause that goes on is one");

@@ -7,7 +7,9 @@ use super::shared::Shared;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, EventId, History, IdText};
-use crate::ledger::{Accepted, Claimed, Count, EndpointKey, EventContent, Lease, LedgerError, Slot, SourceKey, TenantKey};
+use crate::ledger::{
+    Accepted, Claimed, Count, EndpointKey, EventContent, Lease, LedgerError, Slot, SourceKey, TenantKey,
+};
 use crate::verify::{Dedup, Event, Verified};
 use smallvec::SmallVec;
 use std::sync::Arc;

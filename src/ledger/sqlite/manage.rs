@@ -6,7 +6,8 @@ use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Name, Reason};
 use crate::ledger::{
-    Cancelled, Count, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved, TenantKey,
+    Cancelled, Count, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved,
+    TenantKey,
 };
 use rusqlite::{Connection, OptionalExtension as _};
 use sha2::{Digest as _, Sha256};

@@ -193,7 +193,11 @@ fn dead_groups(connection: &Connection, tenant: TenantKey) -> Result<Vec<DeadGro
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn endpoints(connection: &Connection, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, Fault> {
+pub(super) fn endpoints(
+    connection: &Connection,
+    tenant: TenantKey,
+    now: Timestamp,
+) -> Result<Vec<EndpointState>, Fault> {
     let by_endpoint = |sql: &str| -> Result<HashMap<u32, u64>, Fault> {
         let mut statement = connection.prepare_cached(sql)?;
         let rows = statement.query_map([tenant.0], |row| Ok((row.get(0)?, count(row.get(1)?))))?;

@@ -12,7 +12,7 @@ use crate::delivery::EndpointStatus;
 use crate::ledger::stats::{HOUR, floor, minutes_from};
 use crate::ledger::{
     CLOSINGS_MAX, Closed, EndpointKey, EndpointState, EndpointStats, LedgerError, SourceKey, SourceStats, Stats,
-    StatsQuery, Tally, TenantKey, TenantStats, StatsWindow,
+    StatsQuery, StatsWindow, Tally, TenantKey, TenantStats,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -99,8 +99,7 @@ fn figures(
     )?;
     for unit in [Unit::Hour, Unit::Minute] {
         let span = (window.since().as_millis(), window.until().as_millis());
-        let mut rows =
-            counted.query((asked.tenant.0, unit as i64, span.0, span.1, only.map(Subject::number)))?;
+        let mut rows = counted.query((asked.tenant.0, unit as i64, span.0, span.1, only.map(Subject::number)))?;
         while let Some(row) = rows.next()? {
             let counts = row.get_ref(2)?.as_blob().map_err(|_| tally::damaged())?;
             add(Subject::numbered(row.get(1)?)?, time(row, 0)?, &tally::read(counts)?);
@@ -154,8 +153,7 @@ impl Writer<'_> {
         let now = self.shared.clock.now().as_millis();
         let last = "id = (SELECT max(id) FROM endpoint_closing WHERE endpoint = ?1) AND (until IS NULL OR until >= ?2)";
         let (code, until, why) = status_columns(status);
-        let goes_on =
-            format!("UPDATE endpoint_closing SET until = ?3 WHERE {last} AND status = ?4 AND why = ?5");
+        let goes_on = format!("UPDATE endpoint_closing SET until = ?3 WHERE {last} AND status = ?4 AND why = ?5");
         if self.connection.prepare_cached(&goes_on)?.execute((endpoint.0, now, until, code, why))? > 0 {
             return Ok(());
         }
@@ -214,8 +212,7 @@ pub(super) fn age(connection: &Connection, aged: &Aged) -> Result<bool, Fault> {
     let (mut sums, mut seen, mut last) = (BTreeMap::new(), 0, None);
     while let Some(row) = rows.next()? {
         let (at, subject): (Timestamp, i64) = (time(row, 0)?, row.get(1)?);
-        let place =
-            Place { tenant: TenantKey(*tenant), at: floor(at, HOUR), subject: Subject::numbered(subject)? };
+        let place = Place { tenant: TenantKey(*tenant), at: floor(at, HOUR), subject: Subject::numbered(subject)? };
         let counts = row.get_ref(2)?.as_blob().map_err(|_| tally::damaged())?;
         sums.entry(place).or_insert_with(Tally::default).add_all(&tally::read(counts)?);
         last = Some((at.as_millis(), subject));
