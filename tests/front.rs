@@ -22,3 +22,5 @@ mod office;
 mod peer;
 #[path = "front/plugins.rs"]
 mod plugins;
+#[path = "front/stats.rs"]
+mod stats;

@@ -23,6 +23,7 @@ pub mod send;
 pub mod serve;
 pub mod sign;
 mod source;
+mod stats;
 mod table;
 mod tail;
 pub mod verify;
@@ -150,6 +151,8 @@ enum Command {
     /// Sources: what is let in, what was refused, and the schemes there are
     #[command(subcommand)]
     Source(source::Source),
+    /// How deliveries fared, and where they stand
+    Stats(stats::Stats),
     /// Follow deliveries as they happen
     Tail(tail::Tail),
     /// Say whether a request is valid, or which step failed and why
@@ -210,6 +213,7 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Serve(args) => serve::run(&args, context),
         Command::Sign(args) => sign::run(&args, context),
         Command::Source(verb) => block_on(source::run(verb, context)),
+        Command::Stats(args) => block_on(stats::run(args, context)),
         Command::Tail(args) => block_on(tail::run(args, context)),
         Command::Verify(args) => verify::run(&args, context),
     }

@@ -31,7 +31,7 @@ const EXITS: [(Exit, &str); 9] = [
 ];
 
 /// What is worth more words than the help has room for, by command.
-const NOTES: [(&str, &str); 15] = [
+const NOTES: [(&str, &str); 16] = [
     (
         "hookgate demo",
         "With `--json` the tour is one document: `stages`, each with its `title`, the `way` of the event and the `facts` \
@@ -86,6 +86,13 @@ const NOTES: [(&str, &str); 15] = [
          plugin activate`. `--watch` as for a shadow; its exit code is 8 when the canary was rolled back.",
     ),
     (
+        "hookgate stats",
+        "[What each figure says](api.md#statistics). On a terminal: a line and a chart for each endpoint, then all of them \
+         together; off it the lines alone, and with `--json` everything. `DEAD` died in the window, `DLQ` is dead now; \
+         `AT FIRST` is the share of what was delivered that the first attempt delivered, `TRIES` the attempts for each \
+         delivered.",
+    ),
+    (
         "hookgate tail",
         "A line has the time of the change, as far as it is known: the end of a delivery or its beginning, else when it \
          was seen. A gateway that restarts is waited for, until Ctrl-C.",
@@ -123,6 +130,7 @@ const NOTES: [(&str, &str); 15] = [
 
 /// One or two of each command.
 const EXAMPLES: [(&str, &str); 72] = [
+const EXAMPLES: [(&str, &str); 73] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -229,6 +237,8 @@ const EXAMPLES: [(&str, &str); 72] = [
     ("hookgate source list", "hookgate source list"),
     ("hookgate source get", "hookgate source get github"),
     ("hookgate source forget-secret", "hookgate source forget-secret asana"),
+    ("hookgate stats", "hookgate stats"),
+    ("hookgate stats", "hookgate stats --endpoint billing --window 7d --bucket 1h --json"),
     ("hookgate tail", "hookgate tail --endpoint billing --json"),
     (
         "hookgate verify",

@@ -2,6 +2,7 @@
 
 mod plugins;
 mod sources;
+mod stats;
 
 use super::*;
 use crate::clock::Timestamp;

@@ -31,6 +31,7 @@ mod scenario_lease_events;
 mod scenario_reservation_reminders;
 mod settings;
 mod shipping;
+mod stats;
 mod stop;
 mod trials;
 mod way;

@@ -153,6 +153,9 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
          ALTER TABLE endpoint DROP COLUMN tripped_until; ALTER TABLE endpoint DROP COLUMN tripped_at; \
          ALTER TABLE endpoint DROP COLUMN alerted_at; ALTER TABLE endpoint DROP COLUMN failing_since; \
          ALTER TABLE endpoint DROP COLUMN failures; PRAGMA user_version = 1",
+         ALTER TABLE plugin_version DROP COLUMN state; \
+         DROP TABLE tally; DROP TABLE tally_note; DROP TABLE endpoint_closing; \
+         UPDATE endpoint SET status = 2, why = 'gone' WHERE name = 'audit'; PRAGMA user_version = 1",
     )
     .unwrap();
     drop(raw);
@@ -166,6 +169,8 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
     let read = |row: &rusqlite::Row<'_>| row.get::<_, Vec<u8>>(0);
     let entry = bench.raw().query_row("SELECT entries FROM dedup_recent WHERE seq = 100", [], read).unwrap();
     let both = [&entry[..1], &entry[48..58]].concat();
+    let closed = bench.raw().query_row("SELECT count(*) FROM endpoint_closing WHERE status = 2", [], |row| row.get(0));
+    assert_eq!(closed, Ok(1), "what is closed is closed since the upgrade at least");
     assert_eq!((entry.len(), both), (73, [&[0x00][..], &1_i64.to_be_bytes(), &[1, 0xff]].concat()));
 }
 

@@ -38,7 +38,7 @@ async fn of(bench: &Bench, endpoint: &str) -> EndpointStats {
 }
 
 fn source<'s>(stats: &'s TenantStats, named: Option<&str>) -> &'s SourceStats {
-    stats.sources.iter().find(|stats| stats.source.as_ref().map(|name| name.as_str()) == named).unwrap()
+    stats.sources.iter().find(|stats| stats.source.as_ref().map(hookgate::delivery::Name::as_str) == named).unwrap()
 }
 
 fn told(stats: &TenantStats) -> Vec<(String, Tally)> {
