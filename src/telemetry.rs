@@ -46,6 +46,7 @@ pub const CONNECTIONS_REFUSED: &str = "hookgate_connections_refused_total";
 /// Label `code`: what was wrong with it as HTTP, before any handler saw it.
 pub const HTTP_REFUSED: &str = "hookgate_http_refused_total";
 pub const HANDLER_PANICS: &str = "hookgate_handler_panics_total";
+pub const BREAKER_OPENINGS: &str = "hookgate_breaker_openings_total";
 pub const CLOCK_JUMPS: &str = "hookgate_clock_jumps_total";
 
 /// What a plugin call may have to wait for: a turn of its tenant's, a slot of the process's, in vain for a processor.
@@ -193,6 +194,11 @@ impl Metrics {
             ("hookgate_dlq_depth", "Dead letters.", whole(gauges.dead)),
             ("hookgate_dlq_oldest_age_seconds", "Age of the oldest dead letter; 0 when there is none.", oldest),
             ("hookgate_endpoints_paused", "Endpoints that are paused.", whole(gauges.endpoints_paused)),
+            (
+                "hookgate_endpoints_failing",
+                "Endpoints that only fail, for so long that they will be disabled.",
+                whole(gauges.endpoints_failing),
+            ),
             ("hookgate_ledger_bytes", "Size of the ledger on disk.", whole(gauges.ledger_bytes)),
             ("hookgate_ledger_wal_bytes", "Of it, the write-ahead log.", whole(gauges.wal_bytes)),
         ] {
@@ -230,6 +236,7 @@ fn register() {
         (PLUGINS_DISABLED, "Times a version of a plugin was disabled by faults in a row."),
         (PLUGIN_LONG_CALLS, "Plugin calls that take long and are made beside the traffic."),
         (PLUGIN_COMPILATIONS, "Plugins compiled, since the cache did not have them."),
+        (BREAKER_OPENINGS, "Times the breaker of an endpoint opened."),
         (CLOCK_JUMPS, "Times the wall clock was found to be set by more than 5 seconds."),
     ] {
         metrics::describe_counter!(name, help);

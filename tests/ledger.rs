@@ -17,6 +17,8 @@ mod births;
 mod dedup;
 #[path = "ledger/durability.rs"]
 mod durability;
+#[path = "ledger/health.rs"]
+mod health;
 #[path = "ledger/model.rs"]
 mod model;
 #[path = "ledger/operations.rs"]
@@ -31,6 +33,8 @@ mod queue;
 mod records;
 #[path = "ledger/rejections.rs"]
 mod rejections;
+#[path = "ledger/stats.rs"]
+mod stats;
 #[path = "ledger/time.rs"]
 mod time;
 #[path = "ledger/trials.rs"]

@@ -33,6 +33,10 @@ pub(crate) enum Route {
     Classified { receiver: SocketAddr, plugin: PathBuf },
     /// The same, beside two tenants whose events are of no account: `plain` has no plugin, `noisy` has `hostile`.
     Beside { receiver: SocketAddr, plugin: PathBuf, hostile: PathBuf },
+    /// To the receiver, beside a tenant `noisy` whose endpoint takes half a minute for an answer.
+    BesideHang { receiver: SocketAddr },
+    /// Nowhere, and those of `noisy` to an endpoint that is busy, to be tried again in hours.
+    Busy { receiver: SocketAddr },
     /// Nowhere, with these plugins, each of a tenant of its own for every fifty.
     Many { plugins: Vec<PathBuf> },
 }
@@ -41,6 +45,7 @@ pub(crate) enum Route {
 pub(crate) struct Gateway {
     child: Child,
     log: PathBuf,
+    data: PathBuf,
     pub(crate) ingress: SocketAddr,
     admin: SocketAddr,
 }
@@ -71,7 +76,7 @@ impl Gateway {
             .kill_on_drop(true)
             .spawn()
             .context("start the gateway")?;
-        let mut gateway = Gateway { child, log, ingress, admin };
+        let mut gateway = Gateway { child, log, data: dir.join("data"), ingress, admin };
         gateway.wait_until_ready().await?;
         Ok(gateway)
     }
@@ -105,6 +110,25 @@ impl Gateway {
         let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
         let values = text.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         Ok(values.sum())
+    }
+
+    /// Uploads a plugin; gives the status of the answer, however long that takes.
+    pub(crate) async fn upload(&self, tenant: &str, plugin: &str, wasm: Vec<u8>) -> Result<u16> {
+        let token = std::fs::read_to_string(self.data.join("admin-token")).context("read the admin token")?;
+        let mut socket = TcpStream::connect(self.admin).await?;
+        let head = format!(
+            "PUT /v1/tenants/{tenant}/plugins/{plugin} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+             content-type: application/wasm\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            self.admin,
+            token.trim(),
+            wasm.len(),
+        );
+        socket.write_all(head.as_bytes()).await?;
+        socket.write_all(&wasm).await?;
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).await?;
+        let status = answer.split(|b| *b == b' ').nth(1).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+        status.context("an answer without a status")
     }
 
     async fn signal(&self, name: &str) -> Result<()> {
@@ -178,6 +202,12 @@ fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Rou
             "\n[tenants.bench.endpoints.receiver]\nurl = \"http://{receiver}{path}\"\nconcurrency = {IN_FLIGHT_MAX}\n"
         )
     };
+    let noisy = |receiver: &SocketAddr, path: &str, more: &str| {
+        format!(
+            "\n[tenants.noisy.sources.github]\nscheme = \"github\"\nsecrets = [\"env:{SECRET_VARIABLE}\"]\n\
+             \n[tenants.noisy.endpoints.receiver]\nurl = \"http://{receiver}{path}\"\n{more}\n"
+        )
+    };
     match route {
         Route::Nowhere => {}
         Route::Many { plugins } => {
@@ -187,6 +217,13 @@ fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Rou
             }
         }
         Route::Plain { receiver } => file += &endpoint(receiver, "/hook"),
+        Route::BesideHang { receiver } => {
+            file += &endpoint(receiver, "/hook");
+            file += &noisy(receiver, "/hang", "timeout = \"30s\"");
+        }
+        Route::Busy { receiver } => {
+            file += &noisy(receiver, "/busy", "concurrency = 64\nretry = { delays = [\"12h\"], jitter = \"none\" }");
+        }
         Route::Classified { receiver, plugin } => {
             file += &endpoint(receiver, "/sms");
             file += "plugin = \"sms-rules\"\n\n[tenants.bench.plugins.sms-rules]\n";

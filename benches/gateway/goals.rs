@@ -178,6 +178,13 @@ pub(crate) const GOALS: &[Goal] = &[
         measured: |r| r.get(&Row::BesideTrap)?.ratio,
     },
     Goal {
+        title: "p99 while an upload is compiled that is ruinous ÷ before",
+        bound: Bound::AtMost(1.1),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::BesideCompile)?.ratio,
+    },
+    Goal {
         title: "many plugins, compilations of each until it is reloaded and started again",
         bound: Bound::AtMost(1.0),
         unit: "",
@@ -193,6 +200,27 @@ pub(crate) const GOALS: &[Goal] = &[
         unit: "KiB",
         over: Over::Median,
         measured: |r| r.get(&Row::PluginsMemory)?.ratio,
+    },
+    Goal {
+        title: "p99 beside an endpoint that hangs ÷ before",
+        bound: Bound::AtMost(2.0),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::HangBeside)?.ratio,
+    },
+    Goal {
+        title: "beside an endpoint that hangs, memory that is added",
+        bound: Bound::AtMost(8.0),
+        unit: "MiB",
+        over: Over::Largest,
+        measured: |r| r.get(&Row::HangBeside)?.memory_mib,
+    },
+    Goal {
+        title: "idle with deliveries that wait, CPU",
+        bound: Bound::AtMost(1.0),
+        unit: "%",
+        over: Over::Largest,
+        measured: |r| r.get(&Row::Idle)?.ratio,
     },
     Goal {
         title: "ledger with a past ÷ empty, accept + settle",

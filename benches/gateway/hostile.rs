@@ -91,6 +91,11 @@ pub(crate) fn emptiest() -> Vec<u8> {
     guests::classify_runs(SENDS)
 }
 
+/// One function of many nested loops over many locals: small to send, ruinous to compile.
+pub(crate) fn bomb() -> Vec<u8> {
+    guests::bomb()
+}
+
 /// `wasm` with a custom section of its own: another digest, and the same code.
 pub(crate) fn variant(wasm: &[u8], dir: &Path, number: u32) -> std::io::Result<PathBuf> {
     let name = format!("bench-{number:08}");

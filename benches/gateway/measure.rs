@@ -1,5 +1,8 @@
 //! The measuring: each row of a repetition, one after the other, and the check that nothing was lost or sent twice.
 
+mod compiling;
+mod waiting;
+
 use crate::figures::{self, Figures, Repetition, Row, Run};
 use crate::gateway::{Gateway, Route};
 use crate::hostile::{self, Attack};
@@ -39,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) beside_per_second: u32,
     /// Plugins that one gateway has loaded.
     pub(crate) plugins: u32,
+    /// Deliveries that wait behind an endpoint that hangs, and for a retry.
+    pub(crate) piled: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -61,6 +66,8 @@ pub(crate) enum Part {
     Isolation,
     /// A gateway with many plugins.
     Plugins500,
+    /// Many deliveries that wait.
+    Waiting,
     /// Checks of signatures alone.
     Verify,
 }
@@ -172,8 +179,12 @@ impl Session<'_> {
                 Part::Deliver => self.deliver().await.context("deliver")?,
                 Part::Classified => self.classified().await.context("classified")?,
                 Part::Plugin => self.plugin().await.context("plugin")?,
-                Part::Isolation => self.isolation().await.context("isolation")?,
+                Part::Isolation => {
+                    self.isolation().await.context("isolation")?;
+                    self.compiling().await.context("compiling")?;
+                }
                 Part::Plugins500 => self.plugins500().await.context("plugins500")?,
+                Part::Waiting => self.waiting().await.context("waiting")?,
                 Part::Verify => self.verify().await.context("verify")?,
             }
         }

@@ -1,7 +1,7 @@
 //! The receiver: where events arrive. It answers at once, and counts which sequence numbers came and how often.
 //!
 //! `/hook` is answered 204; `/sms` 200, with the body by which the SMS provider of the sample plugin says that it took
-//! the message; `/noise` 204, and uncounted; anything else as the gateway answers, for the barest exchange that a load can have.
+//! the message; `/noise` 204, `/busy` 503 and `/hang` 204 half a minute later, all uncounted; anything else as the gateway answers, for the barest exchange that a load can have.
 
 use crate::latency::{Latencies, Spread};
 use crate::role::Control;
@@ -9,12 +9,16 @@ use crate::wire;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Higher numbers than a run can reach are not ours; a bit for each is kept.
 const SEQ_MAX: u64 = 1 << 28;
 
+const HANGS_FOR: Duration = Duration::from_secs(30);
+
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
 const NO_CONTENT: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
 const SMS_TAKEN: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 51\r\n\r\n\
     {\"status\":\"queued\",\"message_id\":\"SM0123456789abcd\"}";
@@ -92,8 +96,11 @@ async fn serve(mut socket: TcpStream, seen: Arc<Mutex<Seen>>) -> Result<()> {
     loop {
         while let Some(head) = wire::message(&buffer)? {
             let now = wire::wall_nanos();
-            let noise = head.start.windows(6).any(|part| part == b"/noise");
+            let goes_to = |path: &[u8]| head.start.windows(path.len()).any(|part| part == path);
+            let (hang, busy) = (goes_to(b" /hang "), goes_to(b" /busy "));
+            let noise = hang || busy || goes_to(b"/noise");
             let answer = match head.start {
+                _ if busy => BUSY,
                 _ if noise => NO_CONTENT,
                 start if start.starts_with(b"POST /hook ") => NO_CONTENT,
                 start if start.starts_with(b"POST /sms ") => SMS_TAKEN,
@@ -104,6 +111,9 @@ async fn serve(mut socket: TcpStream, seen: Arc<Mutex<Seen>>) -> Result<()> {
                 seen.lock().unwrap_or_else(PoisonError::into_inner).note(&buffer[head.head_bytes..end], now);
             }
             buffer.drain(..end);
+            if hang {
+                tokio::time::sleep(HANGS_FOR).await;
+            }
             socket.write_all(answer).await?;
             if close {
                 return Ok(());

@@ -18,6 +18,7 @@ mod plugins;
 mod publish;
 mod query;
 mod rejections;
+mod stats;
 mod status;
 mod trials;
 
@@ -196,6 +197,7 @@ impl At<'_> {
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
             Scope::Rejections => self.rejections().await,
+            Scope::Stats => self.stats().await,
             Scope::Plugins => self.plugins().await,
             Scope::Plugin(name) => self.plugin(name).await,
             Scope::PluginAttempts(name) => self.plugin_attempts(name).await,
@@ -232,7 +234,8 @@ impl At<'_> {
             | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
-            | Scope::Rejections => Err(not_found()),
+            | Scope::Rejections
+            | Scope::Stats => Err(not_found()),
         }
     }
 

@@ -67,6 +67,7 @@ pub(super) enum Scope<'a> {
     Dlq,
     DlqGroups,
     Rejections,
+    Stats,
 }
 
 impl<'a> Place<'a> {
@@ -143,6 +144,7 @@ impl<'a> Scope<'a> {
             ["dlq"] => Scope::Dlq,
             ["dlq", "groups"] => Scope::DlqGroups,
             ["rejections"] => Scope::Rejections,
+            ["stats"] => Scope::Stats,
             _ => return None,
         };
         Some(scope)
@@ -172,7 +174,8 @@ impl<'a> Scope<'a> {
             | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
-            | Scope::Rejections => "GET",
+            | Scope::Rejections
+            | Scope::Stats => "GET",
         }
     }
 

@@ -2,10 +2,12 @@
 
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, EventId, Name};
+use crate::duration;
 use crate::http::Problem;
 use crate::ledger::{Cursor, DeliveryFilter, EventFilter, PageRequest, PastFilter, RejectionFilter};
 use http::StatusCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 const LIMIT_DEFAULT: u32 = 50;
 const LIMIT_MAX: u32 = 200;
@@ -65,14 +67,18 @@ impl Query {
         self.read(name, "`true` or `false`", |value| value.parse().ok())
     }
 
-    fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>, Problem> {
+    pub(super) fn span(&mut self, name: &'static str) -> Result<Option<Duration>, Problem> {
+        self.read(name, "a duration, such as 1h, 24h or 7d", |value| duration::parse(value).ok())
+    }
+
+    pub(super) fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>, Problem> {
         // An offset's plus sign that was not escaped arrives as a space.
         self.read(name, "an RFC 3339 time, such as 2026-01-31T08:00:00Z", |value| {
             Timestamp::parse_rfc3339(&value.replace(' ', "+"))
         })
     }
 
-    fn name(&mut self, name: &'static str) -> Result<Option<Name>, Problem> {
+    pub(super) fn name(&mut self, name: &'static str) -> Result<Option<Name>, Problem> {
         self.read(name, "a name: 1 to 63 of a-z, 0-9 and -", |value| Name::from_str(value).ok())
     }
 

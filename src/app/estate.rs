@@ -5,7 +5,9 @@ use super::shipping::{Declared, Shipping, Ware};
 use crate::admin::{self, Admin, Shown};
 use crate::clock::{Clock, Timestamp};
 use crate::config::{EndpointSettings, Env, PluginSettings, SecretRef, Settings, SourceSecret, SourceSettings, Tenant};
-use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, PluginVersionId, RetryPolicy, Route};
+use crate::delivery::{
+    Backoff, BreakerPolicy, Jitter, Name, OnAmbiguous, OnPluginFault, PluginVersionId, RetryPolicy, Route,
+};
 use crate::dispatch::{Advice, InUse, Live, Target, Targets};
 use crate::entropy::Entropy;
 use crate::ingress::{Adopting, Ingress, Inlet, Routes, Verifier};
@@ -274,8 +276,15 @@ fn shown(
         let key = entry.endpoints.get(name)?.key;
         let shown = Shown::new(endpoint_fields(e));
         let made = e.signing_secrets.is_empty().then(|| entry.endpoints.get(name)?.generated_secret.clone()).flatten();
-        let (route, plugin) = (e.route.clone(), e.plugin.clone());
-        Some((name.clone(), admin::Endpoint { key, route, plugin, generated_secret: made, shown }))
+        let endpoint = admin::Endpoint {
+            key,
+            route: e.route.clone(),
+            plugin: e.plugin.clone(),
+            generated_secret: made,
+            disable_after: e.terms.health.disable_after,
+            shown,
+        };
+        Some((name.clone(), endpoint))
     });
     let component_bytes_max = tenant.plugin_limits.component_bytes_max;
     let supplied = tenant.plugins.keys().filter_map(|name| {
@@ -343,6 +352,11 @@ fn retry_fields(retry: &RetryPolicy) -> Value {
     fields
 }
 
+fn breaker_fields(breaker: &BreakerPolicy) -> Value {
+    let show = crate::duration::show;
+    json!({ "failures": breaker.failures, "open": show(breaker.open), "open_max": show(breaker.open_max) })
+}
+
 fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
     let show = crate::duration::show;
     object(json!({
@@ -364,6 +378,8 @@ fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
             OnPluginFault::Dead => "dead",
         },
         "retry": retry_fields(&endpoint.terms.retry),
+        "breaker": endpoint.terms.health.breaker.map_or_else(|| json!(false), |breaker| breaker_fields(&breaker)),
+        "disable_after": endpoint.terms.health.disable_after.map_or_else(|| json!(false), |after| show(after).into()),
         "managed_by": "file",
     }))
 }

@@ -11,7 +11,7 @@ use super::shipping::{Shipping, Ware};
 use crate::admin::{DryRun, DryRunPage, Refusal, Rehearsal, Replay, ReplayedPage, Unheard};
 use crate::clock::Clock;
 use crate::delivery::classify::{after_fault, builtin};
-use crate::delivery::{Fault, FaultKind, Name, PluginVersionId, Verdict};
+use crate::delivery::{Fault, FaultKind, KeptBody, Name, PluginVersionId, Verdict};
 use crate::dispatch::{Target, Targets};
 use crate::ledger::{EndpointKey, Ledger, PastAttempt, PastRoom, VersionRow, VersionState};
 use crate::plugin::compare::{Making, Request, Ruling, Told};
@@ -314,6 +314,7 @@ impl Stage {
             Ok(Transformed::Send { method, path_and_query, headers, body }) => {
                 let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
                 let headers = headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+                let body = KeptBody::Whole(body);
                 Making::Send(Request { method: method.to_string(), path_and_query, headers, body })
             }
             Err(fault) => Making::Fault(Told::Known(Some(fault.kind.as_str())), fault.detail),

@@ -71,7 +71,7 @@ const COLUMNS: [Column; 7] = [
     Column::breakable("URL", "url").lesser(1),
 ];
 
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 29] = [
     "name",
     "status",
     "why",
@@ -81,6 +81,12 @@ const FIELDS: [&str; 21] = [
     "in_flight",
     "dead",
     "oldest_pending_at",
+    "breaker_state",
+    "breaker_until",
+    "failures_in_a_row",
+    "failing_since",
+    "disables_at",
+    "ramp",
     "url",
     "host",
     "sources",
@@ -93,6 +99,8 @@ const FIELDS: [&str; 21] = [
     "on_plugin_fault",
     "idempotency_header",
     "retry",
+    "breaker",
+    "disable_after",
 ];
 
 pub(super) async fn run(verb: Endpoint, context: &mut Context<'_>) -> Result<Exit, Failure> {

@@ -1,5 +1,6 @@
 //! `[tenants.<name>.endpoints.<name>]`.
 
+use super::health::health;
 use super::section::{At, Section, Tables, Walk};
 use super::server::Allowed;
 use super::settings::{Egress, EndpointSettings};
@@ -116,9 +117,9 @@ pub(super) fn endpoint(
         on_ambiguous: s.choice(walk, "on_ambiguous", &ambiguous).map(|at| at.value).unwrap_or_default(),
         on_plugin_fault: s.choice(walk, "on_plugin_fault", &fault).map(|at| at.value).unwrap_or_default(),
         retry: retry(walk, &mut s),
+        health: health(walk, &mut s),
     };
     let idempotency_header = idempotency_header(walk, &mut s);
-    s.not_yet(walk, "breaker", "remove it: a failing endpoint is retried by its policy alone");
     s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
     s.not_yet(walk, "coalesce", "remove it: every event is delivered by itself");
     s.not_yet(walk, "on_dead", "remove it: there is no order to hold");

@@ -6,6 +6,7 @@
 
 mod endpoint;
 mod env;
+mod health;
 mod problem;
 mod reference;
 mod report;

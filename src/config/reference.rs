@@ -3,6 +3,7 @@
 
 use super::settings::{Egress, Limits, PluginLimits, Retention, Server};
 use super::size;
+use crate::delivery::{BreakerPolicy, HealthPolicy};
 use crate::duration;
 use std::fmt::Write as _;
 
@@ -478,6 +479,7 @@ macro_rules! endpoint_key {
 }
 
 fn endpoint() -> Vec<Key> {
+    let breaker = BreakerPolicy::default();
     vec![
         key(
             endpoint_key!("url"),
@@ -528,6 +530,41 @@ fn endpoint() -> Vec<Key> {
             "default",
             "",
             "When `classify` fails: the built-in rules, another attempt, or the DLQ.",
+        ),
+        key(
+            endpoint_key!("breaker"),
+            "`true`, `false` or a table",
+            "false",
+            "",
+            "Lets the endpoint rest while it fails; `true` is the table with all its defaults.",
+        ),
+        key(
+            endpoint_key!("breaker.failures"),
+            "integer",
+            breaker.failures.to_string(),
+            "1 to 10000",
+            "Failures in a row that open it: an answer that was no answer, 5xx, 408, or 429 without a `Retry-After`.",
+        ),
+        key(
+            endpoint_key!("breaker.open"),
+            "duration",
+            duration::show(breaker.open),
+            "100ms to 1d",
+            "The first pause, of which the last fifth is chance; then one probe, and each that fails doubles it.",
+        ),
+        key(
+            endpoint_key!("breaker.open_max"),
+            "duration",
+            duration::show(breaker.open_max),
+            "`open` to 1d",
+            "Where it stops doubling.",
+        ),
+        key(
+            endpoint_key!("disable_after"),
+            "duration or `false`",
+            HealthPolicy::default().disable_after.map_or_else(|| "false".to_owned(), duration::show),
+            "1s to 365d",
+            "Nothing but failures for so long disable the endpoint; half-way there an alert says so.",
         ),
         key(
             endpoint_key!("idempotency_header"),
@@ -606,7 +643,7 @@ Every key has a variable: `HOOKGATE_` and its path in capitals, joined by two un
 const LATER: &str = "
 ## Not in this release
 
-`[server.tls]`, a `postgres://` ledger, `ordering = \"key\"`, `on_dead`, `pull = true`, `breaker`, `[alerts]`, `scrub` and
+`[server.tls]`, a `postgres://` ledger, `ordering = \"key\"`, `on_dead`, `pull = true`, `[alerts]`, `scrub` and
 `coalesce` are refused with a message rather than accepted and ignored.
 ";
 

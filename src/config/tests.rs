@@ -3,7 +3,7 @@
 use super::report::walked;
 use super::*;
 use crate::clock::Timestamp;
-use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault};
+use crate::delivery::{Backoff, BreakerPolicy, HealthPolicy, Jitter, Name, OnAmbiguous, OnPluginFault};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -236,7 +236,18 @@ fn every_rule_has_its_message() {
         (e("ordering = \"key\""), "tenants.a.endpoints.e.ordering", "not supported by this release"),
         (e("ordering = \"fifo\""), "tenants.a.endpoints.e.ordering", "\"none\""),
         (e("on_dead = \"hold\""), "tenants.a.endpoints.e.on_dead", "not supported by this release"),
-        (e("breaker = { after = 5 }"), "tenants.a.endpoints.e.breaker", "not supported by this release"),
+        (e("breaker = { after = 5 }"), "tenants.a.endpoints.e.breaker.after", "failures"),
+        (e("breaker = 5"), "tenants.a.endpoints.e.breaker", "`true`, `false` or a table"),
+        (e("breaker = { failures = 0 }"), "tenants.a.endpoints.e.breaker.failures", "1 to 10000"),
+        (e("breaker = { open = \"10ms\" }"), "tenants.a.endpoints.e.breaker.open", "100ms to 1d"),
+        (
+            e("breaker = { open = \"1m\", open_max = \"30s\" }"),
+            "tenants.a.endpoints.e.breaker.open_max",
+            "shorter than `open`",
+        ),
+        (e("disable_after = true"), "tenants.a.endpoints.e.disable_after", "a duration"),
+        (e("disable_after = \"0s\""), "tenants.a.endpoints.e.disable_after", "1s to 365d"),
+        (e("rate = { per_second = 0 }"), "tenants.a.endpoints.e.rate", "nothing would ever pass"),
         (e("coalesce = \"5s\""), "tenants.a.endpoints.e.coalesce", "not supported by this release"),
         (e("sources = [\"github\"]"), "tenants.a.endpoints.e.sources[0]", "no source `github`"),
         (e("plugin = \"rules\""), "tenants.a.endpoints.e.plugin", "no plugin `rules`"),
@@ -417,6 +428,11 @@ fn the_full_file_means_what_it_says() {
     assert_eq!(billing.idempotency_header.as_str(), "x-idempotency");
     assert_eq!(billing.terms.on_ambiguous, OnAmbiguous::Hold);
     assert_eq!(billing.terms.on_plugin_fault, OnPluginFault::Dead);
+    let breaker = billing.terms.health.breaker.unwrap();
+    assert_eq!((breaker.failures.get(), breaker.open, breaker.open_max), (5, second * 10, second * 120));
+    assert_eq!(billing.terms.health.disable_after, Some(day * 3));
+    let growing = acme.endpoints[&name("growing")].terms.health;
+    assert_eq!(growing, HealthPolicy { breaker: Some(BreakerPolicy::default()), disable_after: None });
     let retry = &billing.terms.retry;
     assert_eq!((retry.max_attempts, retry.jitter, retry.max_age), (3, Jitter::Full, Some(day * 3)));
     assert_eq!(retry.backoff, Backoff::Ladder(vec![second * 30, second * 120]));
@@ -427,9 +443,9 @@ fn the_full_file_means_what_it_says() {
     // The reference lists exactly what was asked for, less tables (whose keys it lists) and the tenant's copies.
     let tenant_copy =
         |key: &str| key.starts_with("tenants.<name>.limits") || key.starts_with("tenants.<name>.retention");
-    // A secret may be a text or a table.
-    let is_table =
-        |key: &str| !key.ends_with(".secrets") && keys.iter().any(|other| other.starts_with(&format!("{key}.")));
+    // A secret may be a text or a table, a breaker a word or a table.
+    let is_either = |key: &str| key.ends_with(".secrets") || key.ends_with(".breaker");
+    let is_table = |key: &str| !is_either(key) && keys.iter().any(|other| other.starts_with(&format!("{key}.")));
     let read: BTreeSet<&str> =
         keys.iter().map(String::as_str).filter(|key| !is_table(key) && !tenant_copy(key)).collect();
     let documented: BTreeSet<&str> = reference::paths().into_iter().collect();
@@ -497,6 +513,8 @@ fn the_environment_has_every_kind() {
         ("HOOKGATE_SERVER__LOG__LEVEL", "warn"),
         ("HOOKGATE_TENANTS__A__ENDPOINTS__TO_ERP__URL", "https://erp.example/"),
         ("HOOKGATE_TENANTS__A__ENDPOINTS__TO_ERP__RATE", "{ per_second = 1.5 }"),
+        ("HOOKGATE_TENANTS__A__ENDPOINTS__TO_ERP__BREAKER", "true"),
+        ("HOOKGATE_TENANTS__A__ENDPOINTS__TO_ERP__DISABLE_AFTER", "false"),
         ("HOOKGATE_TENANTS__A__ENDPOINTS__TO_ERP__RETRY__MAX_ATTEMPTS", "3"),
         ("HOOKGATE_ADMIN_TOKEN", SECRET),
         ("HOOKGATE_MASTER_KEY", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"),
@@ -512,6 +530,8 @@ fn the_environment_has_every_kind() {
     let endpoint = &settings.tenants[&name("a")].endpoints[&name("to-erp")];
     assert_eq!(endpoint.rate, Some(Rate { per_second: 1.5, burst: 2 }));
     assert_eq!(endpoint.terms.retry.max_attempts, 3);
+    assert_eq!(endpoint.terms.health.breaker, Some(BreakerPolicy::default()));
+    assert_eq!(endpoint.terms.health.disable_after, None);
     assert_eq!(settings.server.admin_token.unwrap().expose(), SECRET.as_bytes());
     assert_eq!(settings.server.master_key.unwrap().expose(), (0..32).collect::<Vec<u8>>());
 }
@@ -571,6 +591,7 @@ fn warnings_do_not_stop_anybody() {
         ),
         (with_endpoint("plugin_config = { a = 1 }"), "of no use"),
         (with_endpoint("sources = []"), "no source at all"),
+        (with_endpoint("disable_after = \"10m\""), "disabled until somebody enables it"),
         (with_endpoint("retry = { max_attempts = 2, delays = [\"1s\", \"2s\"] }"), "never reached"),
         ("[tenants.a.sources.s]\nscheme = \"github\"\nsecrets = [\"env:S\"]".to_owned(), "without an endpoint"),
         (

@@ -1,6 +1,8 @@
 //! The one place where it is decided what becomes of a delivery: facts in, decision out.
 
-use super::{Disposition, FaultKind, MAX_WAIT, Outcome, PauseScope, Reason, RetryAfter, RetryPolicy, Verdict};
+use super::{
+    Disposition, FaultKind, HealthPolicy, MAX_WAIT, Outcome, PauseScope, Reason, RetryAfter, RetryPolicy, Verdict,
+};
 use crate::clock::Timestamp;
 use std::time::Duration;
 
@@ -38,6 +40,7 @@ pub struct Terms {
     pub retry: RetryPolicy,
     pub on_ambiguous: OnAmbiguous,
     pub on_plugin_fault: OnPluginFault,
+    pub health: HealthPolicy,
 }
 
 /// What the ledger knows of the delivery, this attempt included.

@@ -4,7 +4,10 @@
 pub mod classify;
 mod decide;
 mod endpoint;
+mod health;
+mod histogram;
 mod id;
+mod kept;
 mod outcome;
 mod policy;
 mod state;
@@ -14,9 +17,15 @@ pub use decide::{
     Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide, may_start,
 };
 pub use endpoint::{EndpointStatus, EventTypes, Route};
+pub use health::{
+    BREAKER_OPEN, BreakerPolicy, BreakerState, FAILING, Failing, Health, HealthPolicy, LongFailure, Pulse, Signal,
+    Step, Tripped, Turn, step,
+};
+pub use histogram::{LatencyBucket, quantile};
 pub use id::{
     AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId, TrialId,
 };
+pub use kept::{KeptBody, Measured};
 pub use outcome::{
     DecidedBy, Disposition, Fault, FaultKind, Outcome, PauseScope, Phase, Reason, RetryAfter, RetryHint, SkipReason,
     TransportKind, Verdict,

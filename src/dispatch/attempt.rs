@@ -8,8 +8,8 @@ use crate::clock::Timestamp;
 use crate::crash;
 use crate::delivery::classify::{Observed, after_fault, builtin};
 use crate::delivery::{
-    DecidedBy, Decision, Disposition, Fault, FaultKind, History, Outcome, Phase, Reason, RetryAfter, SkipReason, Terms,
-    TransportKind, Verdict, decide, may_start,
+    DecidedBy, Decision, Disposition, Fault, FaultKind, History, Outcome, Phase, Pulse, Reason, RetryAfter, Signal,
+    SkipReason, Terms, TransportKind, Verdict, decide, may_start,
 };
 use crate::egress::{Answer, Exchange, Failure, Outbound};
 use crate::ledger::{AttemptRecord, Claimed, LedgerError, RequestRecord, ResponseRecord, Settled, Settlement};
@@ -158,6 +158,7 @@ async fn send(
         timeout: target.timeout,
         body_kept_max: crew.settings.response_read_bytes_max,
     };
+    claimed.slot.sends();
     let exchange = tokio::select! {
         exchange = crew.transport.send(outbound) => exchange,
         // Whether the receiver acted will not be known: the same as if the process had ended here.
@@ -272,10 +273,22 @@ async fn judge(target: &Target, observed: Observed, view: OutcomeView<'_>, advis
 async fn settle(crew: &Crew, claimed: &Claimed, terms: &Terms, started: Timestamp, report: Report) {
     let now = crew.clock.now();
     let decision = decision(&report.outcome, &claimed.lease.history, terms, now, crew.entropy.next_u64());
-    let settlement =
-        Settlement { lease: claimed.lease, record: record(report, &decision, now.since(started)), decision, now };
+    let signal = Signal::of(&report.outcome, now);
+    let pulse = signal.map(|signal| Pulse {
+        signal,
+        policy: terms.health,
+        chance: match signal {
+            Signal::Works => 0,
+            Signal::Fails => crew.entropy.next_u64(),
+        },
+    });
+    let record = record(report, &decision, now.since(started));
+    let settlement = Settlement { lease: claimed.lease, record, decision, pulse, now };
     crew.tally.count(&settlement, claimed.event.accepted_at);
     write_down(crew, settlement).await;
+    if let Some(signal) = signal {
+        claimed.slot.tell(signal);
+    }
 }
 
 /// An attempt that was handed back because its time is over ends the delivery; everything else is `decide`'s.

@@ -1,7 +1,7 @@
 //! A request that is ready but for the host's headers.
 
 use super::Target;
-use crate::delivery::{Fault, FaultKind, Reason};
+use crate::delivery::{Fault, FaultKind, KeptBody, Reason};
 use crate::ledger::{EventContent, RequestRecord};
 use crate::plugin::Transformed;
 use http::HeaderMap;
@@ -57,7 +57,7 @@ impl Draft {
             method: method.to_string(),
             path_and_query,
             headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
-            body: body.clone(),
+            body: KeptBody::of(&body),
         };
         Ok(Draft { url, method, headers, body, record: Some(record) })
     }

@@ -92,7 +92,7 @@ fn settlement(crew: &Crew, lease: Lease, outcome: &Outcome, detail: &str) -> Set
         response: None,
         detail: Some(detail.to_owned()),
     };
-    let settlement = Settlement { lease, record, decision, now };
+    let settlement = Settlement { lease, record, decision, pulse: None, now };
     crew.tally.unmade(&settlement);
     settlement
 }

@@ -11,6 +11,7 @@ mod adoptions;
 mod answers;
 mod error;
 mod operations;
+mod pace;
 mod past;
 mod plugins;
 mod queue;
@@ -18,6 +19,7 @@ mod records;
 mod rejections;
 mod slots;
 pub mod sqlite;
+mod stats;
 mod trials;
 mod wakes;
 
@@ -39,14 +41,18 @@ pub use queue::{
     Settlement, TenantEntry,
 };
 pub use records::{
-    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointState, EventFilter,
-    EventRow, Gauges, Page, PageRequest, Records, RevisionRow,
+    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointState,
+    EventFilter, EventRow, Gauges, Page, PageRequest, Records, RevisionRow,
 };
 pub use rejections::{
     BodyFacts, REJECTION_DETAIL_BYTES_MAX, REJECTIONS_MAX, REJECTIONS_PER_SOURCE_MAX, Rejected, RejectionFilter,
     RejectionRow, Rejections,
 };
 pub use slots::{EndpointCaps, Slot, Slots, Taken};
+pub use stats::{
+    BadWindow, CLOSINGS_MAX, Closed, Count, EndpointStats, ReasonCount, SourceStats, Stats, StatsQuery, StatsWindow,
+    Tally, TenantStats,
+};
 pub use trials::{
     Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted, PutBack,
     TRIALS_MAX, Told, TrialRow, Trials,
@@ -54,9 +60,15 @@ pub use trials::{
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials {}
+pub trait Ledger:
+    Queue + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats
+{
+}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials> Ledger for T {}
+impl<T: Queue + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats> Ledger
+    for T
+{
+}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

@@ -3,7 +3,8 @@
 use super::{EndpointKey, LedgerError, Slot, SourceKey, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{
-    AttemptId, DecidedBy, Decision, DeliveryId, EndpointStatus, EventId, History, Name, PluginVersionId, Reason,
+    AttemptId, DecidedBy, Decision, DeliveryId, EndpointStatus, EventId, History, KeptBody, Name, PluginVersionId,
+    Pulse, Reason,
 };
 use crate::secret::Secret;
 use crate::verify::{Event, Verified};
@@ -154,6 +155,8 @@ pub struct Lease {
     /// The attempt's, gapless over all attempts of the delivery, from 1.
     pub number: u32,
     pub started_at: Timestamp,
+    /// From when on this generation could be sent: its beginning, or the event's `deliver_at` if that was later.
+    pub eligible_at: Timestamp,
     pub history: History,
 }
 
@@ -203,6 +206,8 @@ pub struct Settlement {
     pub lease: Lease,
     pub record: AttemptRecord,
     pub decision: Decision,
+    /// What it says of the endpoint, if anything.
+    pub pulse: Option<Pulse>,
     pub now: Timestamp,
 }
 
@@ -239,7 +244,7 @@ pub struct RequestRecord {
     pub method: String,
     pub path_and_query: Option<String>,
     pub headers: Vec<(String, String)>,
-    pub body: Bytes,
+    pub body: KeptBody,
 }
 
 #[derive(Clone, Debug)]

@@ -2,7 +2,9 @@
 
 use super::{EndpointKey, LedgerError, TenantKey};
 use crate::clock::Timestamp;
-use crate::delivery::{AttemptId, DeliveryId, DeliveryState, EndpointStatus, EventId, Name, PluginVersionId};
+use crate::delivery::{
+    AttemptId, BreakerState, DeliveryId, DeliveryState, EndpointStatus, EventId, Failing, Health, Name, PluginVersionId,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::Serialize;
@@ -224,6 +226,37 @@ pub struct EndpointState {
     pub dead: u64,
     /// The oldest pending delivery's creation.
     pub oldest_pending_at: Option<Timestamp>,
+    #[serde(flatten)]
+    pub health: EndpointHealth,
+}
+
+/// How an endpoint fares, for people.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointHealth {
+    /// `closed`, `open` or `half_open`.
+    pub breaker_state: &'static str,
+    /// When it lets a probe through.
+    pub breaker_until: Option<Timestamp>,
+    pub failures_in_a_row: u32,
+    pub failing_since: Option<Timestamp>,
+    #[serde(skip)]
+    pub failing: Option<Failing>,
+}
+
+impl EndpointHealth {
+    pub fn of(health: &Health, now: Timestamp) -> Self {
+        let breaker = health.breaker(now);
+        EndpointHealth {
+            breaker_state: breaker.as_str(),
+            breaker_until: match breaker {
+                BreakerState::Open { until } => Some(until),
+                BreakerState::Closed | BreakerState::HalfOpen => None,
+            },
+            failures_in_a_row: health.failing.map_or(0, |failing| failing.failures.get()),
+            failing_since: health.failing.map(|failing| failing.since),
+            failing: health.failing,
+        }
+    }
 }
 
 /// Counts over the whole ledger.
@@ -234,6 +267,8 @@ pub struct Gauges {
     pub dead: u64,
     pub oldest_dead_at: Option<Timestamp>,
     pub endpoints_paused: u64,
+    /// Those of which it was said that they will be disabled if they go on failing.
+    pub endpoints_failing: u64,
     pub ledger_bytes: u64,
     pub wal_bytes: u64,
 }

@@ -2,14 +2,13 @@
 //!
 //! What is not known of a side is never a difference: of a recorded attempt not everything was kept.
 
-use crate::delivery::{Fault, PauseScope, Verdict};
+use crate::delivery::{Fault, KeptBody, Measured, PauseScope, Verdict};
 use crate::secret::{names_a_secret, parameter_names_a_secret, with_parameters};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
-use sha2::Digest as _;
 use similar::TextDiff;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,12 +146,13 @@ pub struct Request {
     pub path_and_query: Option<String>,
     /// Those that a plugin set; names in lower case.
     pub headers: Vec<(String, String)>,
-    pub body: Bytes,
+    pub body: KeptBody,
 }
 
 impl Making {
     /// What is sent where there is no `transform`.
     pub fn as_it_came(body: Bytes) -> Self {
+        let body = KeptBody::Whole(body);
         Making::Send(Request { method: "POST".to_owned(), path_and_query: None, headers: Vec::new(), body })
     }
 
@@ -204,7 +204,7 @@ impl Request {
         let headers: Map<_, _> =
             headers.iter().map(|(name, values)| ((*name).to_owned(), shown(name, values))).collect();
         let path = self.path_and_query.as_deref().map(without_secrets);
-        json!({ "method": self.method, "path": path, "headers": headers, "body": measured(&self.body) })
+        json!({ "method": self.method, "path": path, "headers": headers, "body": measured(self.body.measured()) })
     }
 
     fn difference(&self, after: &Request) -> Option<Value> {
@@ -256,13 +256,17 @@ pub fn without_secrets(path_and_query: &str) -> String {
     format!("{path}?{}", with_parameters(query, parameter_names_a_secret, |_| WITHHELD.to_owned()))
 }
 
-fn measured(body: &[u8]) -> Value {
-    json!({ "bytes": body.len(), "sha256": hex::encode(sha2::Sha256::digest(body)) })
+fn measured(body: Measured) -> Value {
+    json!({ "bytes": body.bytes, "sha256": hex::encode(body.sha256) })
 }
 
 /// Line by line where both are text of a size to be read, JSON a member a line; else sizes and digests.
-fn body_difference(before: &[u8], after: &[u8]) -> Value {
-    let mut told = json!({ "before": measured(before), "after": measured(after) });
+fn body_difference(before: &KeptBody, after: &KeptBody) -> Value {
+    let mut told = json!({ "before": measured(before.measured()), "after": measured(after.measured()) });
+    let (Some(before), Some(after)) = (before.whole(), after.whole()) else {
+        told["kind"] = json!("large");
+        return told;
+    };
     let (Some(mut one), Some(mut another)) = (readable(before), readable(after)) else {
         told["kind"] = json!("binary");
         return told;
@@ -400,7 +404,7 @@ mod tests {
             method: method.into(),
             path_and_query: path.map(Into::into),
             headers: headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
-            body: Bytes::copy_from_slice(body),
+            body: KeptBody::Whole(Bytes::copy_from_slice(body)),
         })
     }
 
@@ -446,7 +450,8 @@ mod tests {
 
     #[test]
     fn bodies_are_shown_as_what_they_are() {
-        let body = |before: &[u8], after: &[u8]| body_difference(before, after);
+        let kept = |body: &[u8]| KeptBody::of(&Bytes::copy_from_slice(body));
+        let body = |before: &[u8], after: &[u8]| body_difference(&kept(before), &kept(after));
         let json = body(br#"{"to":"a","n":[1.0,{}],"s":"x, {\"y\""}"#, br#"{"to":"b","n":[1.0,{}],"s":"x, {\"y\""}"#);
         assert_eq!(json["kind"], "json");
         let diff = json["diff"].as_str().unwrap();
@@ -465,6 +470,8 @@ mod tests {
         );
         assert_eq!(binary["after"]["sha256"].as_str().unwrap().len(), 64);
         assert_eq!(body("1\n".repeat(2_001).as_bytes(), b"2\n")["kind"], "large");
+        let large = body(b"1", &vec![b'1'; KeptBody::WHOLE_BYTES_MAX + 1]);
+        assert_eq!((&large["kind"], &large["before"]["bytes"]), (&json!("large"), &json!(1)));
         let long = body("ä".repeat(100_000).as_bytes(), "ö".repeat(100_000).as_bytes());
         assert_eq!(
             (&long["diff_truncated"], long["diff"].as_str().unwrap().len() <= DIFF_BYTES_MAX),

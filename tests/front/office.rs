@@ -10,13 +10,13 @@ use hookgate::admin::{
 };
 use hookgate::clock::{Clock, Timestamp};
 use hookgate::delivery::{
-    AttemptId, Bounds, Counts, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Mint, Name,
-    PluginVersionId, Route, Said, Share, TrialId, Window,
+    AttemptId, Bounds, Counts, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Failing, Health, Mint,
+    Name, PluginVersionId, Route, Said, Share, TrialId, Tripped, Window,
 };
 use hookgate::http::{Limits, serve};
 use hookgate::ledger::{
-    AttemptRow, Compared, Course, DeliveryDetail, DeliveryRow, EndRow, Ending, EndpointCaps, EndpointKey,
-    EndpointState, Gauges, Halves, Slots, SourceKey, TenantKey, TrialRow, VersionRow,
+    AttemptRow, Compared, Course, DeliveryDetail, DeliveryRow, EndRow, Ending, EndpointCaps, EndpointHealth,
+    EndpointKey, EndpointState, Gauges, Halves, Slots, SourceKey, TenantKey, TrialRow, VersionRow,
 };
 use hookgate::secret::Secret;
 use hookgate::telemetry::Metrics;
@@ -187,6 +187,7 @@ fn estate() -> Estate {
         route,
         plugin: Some(name(if key == 1 { "rules" } else { "filed" })),
         generated_secret: None,
+        disable_after: (key == 1).then(|| Duration::from_secs(432_000)),
         shown: shown(fields),
     };
     let plugin = |by_file| Plugin { by_file, component_bytes_max: 1_000 };
@@ -277,6 +278,19 @@ fn rows() -> Vec<(TenantKey, DeliveryDetail)> {
     ]
 }
 
+/// The first one only fails, and its breaker is open.
+fn health(key: u32) -> Health {
+    if key != 1 {
+        return Health::default();
+    }
+    let ago = |seconds| NOW.minus(Duration::from_secs(seconds));
+    let failures = std::num::NonZeroU32::new(12).unwrap();
+    Health {
+        failing: Some(Failing { since: ago(3_600), failures, alerted_at: None }),
+        tripped: Some(Tripped { at: ago(10), until: NOW.plus(Duration::from_secs(15)), span: Duration::from_secs(30) }),
+    }
+}
+
 pub async fn office() -> Office {
     office_with(|_| {}).await
 }
@@ -296,6 +310,7 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
         in_flight: 1,
         dead: 4,
         oldest_pending_at: Some(NOW),
+        health: EndpointHealth::of(&health(key), NOW),
     };
     let paused = EndpointStatus::Paused { until: Some(NOW.plus(Duration::from_secs(60))), why: "retry_after".into() };
     *ledger.endpoints.lock().unwrap() = vec![

@@ -193,7 +193,7 @@ impl Bench {
     }
 
     pub async fn settle_as(&self, lease: Lease, record: AttemptRecord, decision: impl Into<Decision>) -> Settled {
-        let settlement = Settlement { lease, record, decision: decision.into(), now: self.now() };
+        let settlement = Settlement { lease, record, decision: decision.into(), pulse: None, now: self.now() };
         self.ledger.settle(settlement.into()).await.unwrap()
     }
 

@@ -149,7 +149,10 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
          DROP TABLE plugin_trial; DROP TABLE plugin_trial_difference; DROP TABLE plugin_activation; ALTER TABLE plugin_version DROP COLUMN uploaded_by; \
          ALTER TABLE plugin_version DROP COLUMN uploaded_at; ALTER TABLE plugin_version DROP COLUMN bytes; \
          ALTER TABLE plugin_version DROP COLUMN findings; ALTER TABLE plugin_version DROP COLUMN why; \
-         ALTER TABLE plugin_version DROP COLUMN state; PRAGMA user_version = 1",
+         ALTER TABLE plugin_version DROP COLUMN state; ALTER TABLE endpoint DROP COLUMN tripped_ms; \
+         ALTER TABLE endpoint DROP COLUMN tripped_until; ALTER TABLE endpoint DROP COLUMN tripped_at; \
+         ALTER TABLE endpoint DROP COLUMN alerted_at; ALTER TABLE endpoint DROP COLUMN failing_since; \
+         ALTER TABLE endpoint DROP COLUMN failures; PRAGMA user_version = 1",
     )
     .unwrap();
     drop(raw);

@@ -1,7 +1,7 @@
 //! Attempts with what went in and out: in order, within bounds, of one tenant, and as far as retention left them.
 
 use crate::bench::{Bench, dead, delivered, record, released, retry};
-use hookgate::delivery::{DeliveryId, DeliveryState, Disposition, PluginVersionId};
+use hookgate::delivery::{DeliveryId, DeliveryState, Disposition, KeptBody, PluginVersionId};
 use hookgate::ledger::{
     AttemptRecord, Past as _, PastAttempt, PastFilter, PastPage, PastPlace, PastRoom, Redrive, RequestRecord,
     ResponseRecord, Retention,
@@ -31,7 +31,7 @@ fn told(body: &'static str) -> AttemptRecord {
             method: "PUT".into(),
             path_and_query: Some("/x".into()),
             headers: vec![("x-a".into(), "1".into())],
-            body: "made".into(),
+            body: KeptBody::Whole("made".into()),
         }),
         response: Some(ResponseRecord {
             headers: vec![("b".into(), "2".into())],
@@ -82,12 +82,28 @@ async fn attempts_come_newest_first_and_whole() {
     assert_eq!(attempt.idempotency_key, attempt.event.id.to_string());
     let kept = attempt.kept.as_ref().unwrap();
     let (request, response) = (kept.request.as_ref().unwrap(), kept.response.as_ref().unwrap());
-    assert_eq!((request.method.as_str(), &request.body[..], &response.body[..]), ("PUT", &b"made"[..], &b"one"[..]));
+    assert_eq!(request.body.whole().map(|body| &body[..]), Some(&b"made"[..]));
+    assert_eq!((request.method.as_str(), &response.body[..]), ("PUT", &b"one"[..]));
     assert!(response.body_truncated && kept.detail.as_deref() == Some("why"));
     assert_eq!((page.attempts[0].reference.as_deref(), attempt.reference.as_deref()), (Some("SM1"), None));
     assert!(page.attempts[0].kept.is_none(), "nothing was kept of it");
     let bare = PastRoom { payloads: false, ..ALL };
     assert!(read(&bench, &filter(&bench, &["crm"]), None, bare).await.attempts[0].event.body.is_none());
+}
+
+#[tokio::test]
+async fn a_large_request_comes_back_as_its_measure() {
+    let mut bench = Bench::new().await;
+    let large = KeptBody::of(&vec![b'a'; KeptBody::WHOLE_BYTES_MAX + 1].into());
+    let mut made = told("one");
+    made.request.as_mut().unwrap().body = large.clone();
+    let born = bench.start("billing").await;
+    bench.settle_as(born.lease, made, delivered()).await;
+    let page = read(&bench, &filter(&bench, &["billing"]), None, ALL).await;
+    let kept = page.attempts[0].kept.as_ref().unwrap();
+    let (request, response) = (kept.request.as_ref().unwrap(), kept.response.as_ref().unwrap());
+    assert_eq!((request.body.whole(), request.body.measured()), (None, large.measured()));
+    assert_eq!(&response.body[..], b"one");
 }
 
 #[tokio::test]

@@ -56,6 +56,8 @@ pub struct FakeLedger {
     /// The newest of each plugin.
     pub trials: Mutex<Vec<TrialRow>>,
     pub differences: Mutex<Vec<Difference>>,
+    /// The first tenant's.
+    pub stats: Mutex<TenantStats>,
     /// Kept answers, and what keeping the next one answers instead.
     pub kept: Mutex<HashMap<(TenantKey, RequestId), (KeptAnswer, Timestamp)>>,
     pub keeps_no_answer: Mutex<bool>,
@@ -258,6 +260,23 @@ impl Records for FakeLedger {
 
     async fn probe(&self) -> Result<(), LedgerError> {
         self.check()
+    }
+}
+
+#[async_trait]
+impl Stats for FakeLedger {
+    async fn stats(&self, asked: &StatsQuery, _: Timestamp) -> Result<Option<TenantStats>, LedgerError> {
+        self.check()?;
+        *self.asked.lock().unwrap() = Some(format!("{asked:?}"));
+        let mut stats = self.stats.lock().unwrap().clone();
+        if asked.tenant != TenantKey(1) {
+            stats = TenantStats::default();
+        }
+        if let Some(name) = &asked.endpoint {
+            stats.endpoints.retain(|endpoint| endpoint.state.name == *name);
+            stats.sources.clear();
+        }
+        Ok((asked.endpoint.is_none() || !stats.endpoints.is_empty()).then_some(stats))
     }
 }
 

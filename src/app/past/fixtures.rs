@@ -7,7 +7,7 @@ use crate::plugin::{Limits, fixture::write};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Of the event and of the request each: a file holds both, as base64 too.
+/// Of the event: a file holds it, as base64 too.
 const BODY_BYTES_MAX: usize = 512 << 10;
 
 pub(super) fn of(recorded: &Recorded<'_>, read_bytes_max: usize, limits: &Limits) -> Value {
@@ -55,10 +55,7 @@ fn transform(recorded: &Recorded<'_>) -> Result<Option<Value>, &'static str> {
             let mut send = json!({
                 "method": request.method, "path_and_query": request.path_and_query, "headers": headers,
             });
-            if request.body.len() > BODY_BYTES_MAX {
-                return Err("too_large");
-            }
-            let (field, body) = written(&request.body);
+            let (field, body) = written(request.body.whole().ok_or("too_large")?);
             send[field] = body;
             json!({ "send": send })
         }

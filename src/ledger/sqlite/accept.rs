@@ -7,7 +7,9 @@ use super::shared::Shared;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, EventId, History, IdText};
-use crate::ledger::{Accepted, Claimed, EndpointKey, EventContent, Lease, LedgerError, Slot, SourceKey, TenantKey};
+use crate::ledger::{
+    Accepted, Claimed, Count, EndpointKey, EventContent, Lease, LedgerError, Slot, SourceKey, TenantKey,
+};
 use crate::verify::{Dedup, Event, Verified};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -63,6 +65,7 @@ impl Verb for AcceptEvent {
         if let Some(dedup) = &event.dedup
             && let Some(known) = known(w, dedup, &event.body_digest, self.now)?
         {
+            w.tallies.accepted(self.tenant, self.source, &known, self.now);
             return Ok(known);
         }
         w.effects.accepts += 1;
@@ -92,6 +95,7 @@ impl Verb for AcceptEvent {
         let later = event.deliver_at.filter(|at| *at > self.now);
         for arriving in &mut self.deliveries {
             let key = arriving.endpoint;
+            w.tallies.count(self.tenant, key, Count::ACCEPTED, self.now);
             let open = later.is_none() && w.is_open(key, self.now);
             arriving.sequence = w.next_sequence(key);
             let slot = arriving.slot.as_ref().filter(|_| open);
@@ -126,7 +130,9 @@ impl Verb for AcceptEvent {
             w.effects.pending += 1;
             w.wake(key, due, self.now);
         }
-        Ok(Accepted::New(self.id))
+        let accepted = Accepted::New(self.id);
+        w.tallies.accepted(self.tenant, self.source, &accepted, self.now);
+        Ok(accepted)
     }
 
     fn publish(self, done: &mut Accepted, shared: &Shared) {
@@ -161,6 +167,7 @@ impl Verb for AcceptEvent {
                 revision: 1,
                 number: 1,
                 started_at: self.now,
+                eligible_at: self.now,
                 history: History { counted: 1, interrupted_before: 0, began_at: self.now, expires_at },
             };
             let claimed = Claimed {

@@ -152,6 +152,8 @@ fn due_rows(
                 },
             }),
         };
+        let (generation, began_at) = (row.get(5)?, time(row, 10)?);
+        let deliver_at = time_opt(row, 20)?.filter(|_| generation == 1);
         into.push(Leased {
             lease: Lease {
                 tenant: TenantKey(row.get(0)?),
@@ -159,14 +161,15 @@ fn due_rows(
                 endpoint,
                 token: count(row.get(11)?) + 1,
                 until: now,
-                generation: row.get(5)?,
+                generation,
                 revision: row.get(6)?,
                 number: row.get::<_, u32>(7)?.saturating_add(1),
                 started_at: now,
+                eligible_at: deliver_at.map_or(began_at, |at| at.max(began_at)),
                 history: History {
                     counted: row.get::<_, u32>(8)?.saturating_add(1),
                     interrupted_before: row.get(9)?,
-                    began_at: time(row, 10)?,
+                    began_at,
                     expires_at: time_opt(row, 18)?,
                 },
             },
@@ -192,6 +195,7 @@ fn taken(row: &rusqlite::Row<'_>, until: Timestamp) -> Result<Lease, Fault> {
         revision: row.get(8)?,
         number: row.get(9)?,
         started_at: time(row, 10)?,
+        eligible_at: time(row, 5)?,
         history: History {
             counted: row.get::<_, u32>(3)?.saturating_add(1),
             interrupted_before: row.get(4)?,

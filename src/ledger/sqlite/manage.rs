@@ -4,9 +4,10 @@ use super::codec::{state_code, state_of};
 use super::fault::Fault;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Name, Reason};
+use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Health, Name, Reason};
 use crate::ledger::{
-    Cancelled, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved, TenantKey,
+    Cancelled, Count, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved,
+    TenantKey,
 };
 use rusqlite::{Connection, OptionalExtension as _};
 use sha2::{Digest as _, Sha256};
@@ -158,6 +159,7 @@ impl Verb for RedriveDead {
             w.effects.dead_removed = true;
         }
         w.effects.pending += 1;
+        w.tallies.count(self.tenant, standing.endpoint, Count::REDRIVEN, self.now);
         w.wake(standing.endpoint, self.now, self.now);
         Ok(Some(Redriven::Done { generation, revision }))
     }
@@ -198,6 +200,7 @@ impl Verb for CancelPending {
         }
         finish(w, self.tenant, self.delivery, DeliveryState::Cancelled, Reason::CANCELLED.as_str(), None, self.now)?;
         w.effects.pending -= 1;
+        w.tallies.count(self.tenant, standing.endpoint, Count::CANCELLED, self.now);
         Ok(Cancelled::Done)
     }
 }
@@ -224,6 +227,7 @@ impl Verb for ResolveDead {
         finish(w, self.tenant, self.delivery, DeliveryState::Resolved, reason, note, self.now)?;
         w.effects.dead -= 1;
         w.effects.dead_removed = true;
+        w.tallies.count(self.tenant, standing.endpoint, Count::RESOLVED, self.now);
         Ok(Resolved::Done)
     }
 }
@@ -277,6 +281,15 @@ impl Verb for ChangeEndpoint {
             EndpointChange::Disable { why } => EndpointStatus::Disabled { why: why.clone() },
             EndpointChange::Resume | EndpointChange::Enable => EndpointStatus::Enabled,
         };
+        let health = w.endpoints.get(&key).map(|e| e.health).unwrap_or_default();
+        let felt = match &self.change {
+            EndpointChange::Enable => Health::default(),
+            EndpointChange::Resume if !disabled => health.resumed(self.now),
+            EndpointChange::Resume | EndpointChange::Pause { .. } | EndpointChange::Disable { .. } => health,
+        };
+        if felt != health {
+            w.set_health(key, felt);
+        }
         if after != before {
             w.set_status(key, after.clone())?;
             // Whatever waits behind it is to be looked at: now, or when the pause ends.

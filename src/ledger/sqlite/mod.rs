@@ -18,6 +18,7 @@ mod declare;
 mod dedup;
 mod fault;
 mod files;
+mod health;
 mod keyring;
 mod lists;
 mod manage;
@@ -33,6 +34,8 @@ mod schema;
 mod settle;
 mod shared;
 mod statements;
+mod stats;
+mod tally;
 mod trials;
 mod writer;
 mod xchacha;
@@ -160,6 +163,8 @@ pub fn open(
     let endpoints = declare::load_endpoints(&connection)?;
     for (key, endpoint) in &endpoints {
         shared.announce(*key, &endpoint.status);
+        shared.note_failing(*key, endpoint);
+        shared.slots.known_before(*key);
     }
     let dedup = dedup::Dedup::load(&connection, shared.settings.dedup_in_memory_max)?;
     let oldest_dead_at = queue.oldest_dead_at.map(Timestamp::from_millis);

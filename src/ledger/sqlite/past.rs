@@ -87,7 +87,7 @@ fn read(
 
 fn weight(attempt: &PastAttempt) -> usize {
     let kept = attempt.kept.as_ref();
-    let request = kept.and_then(|kept| kept.request.as_ref()).map_or(0, |r| r.body.len());
+    let request = kept.and_then(|kept| kept.request.as_ref()?.body.whole()).map_or(0, bytes::Bytes::len);
     let response = kept.and_then(|kept| kept.response.as_ref()).map_or(0, |r| r.body.len());
     attempt.event.body.as_ref().map_or(0, bytes::Bytes::len) + request + response + 1024
 }

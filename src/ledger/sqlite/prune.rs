@@ -4,7 +4,7 @@
 
 use super::fault::Fault;
 use super::writer::{Verb, Writer};
-use super::{SqliteLedger, answers, codec, rejections};
+use super::{SqliteLedger, answers, codec, rejections, stats};
 use crate::clock::Timestamp;
 use crate::delivery::DeliveryState;
 use crate::ledger::{LedgerError, Pruned, Retention, TenantKey};
@@ -31,6 +31,7 @@ struct Candidates {
     events: Vec<(u32, [u8; 16])>,
     /// A tenant's refused requests before this id.
     rejections: Vec<(u32, [u8; 16])>,
+    figures: Vec<stats::Aged>,
     /// Where to go on; `None`: from the front again.
     next: Position,
     more: bool,
@@ -68,6 +69,7 @@ fn find(connection: &Connection, retention: &Retention, now: Timestamp, from: Po
         payloads: Vec::new(),
         events: Vec::new(),
         rejections: rejections::over(connection, now, |tenant| spans(retention, tenant).1)?,
+        figures: stats::aged(connection, now, |tenant| spans(retention, tenant).1)?,
         next: Position::default(),
         more: false,
     };
@@ -169,6 +171,11 @@ impl Verb for Prune {
         }
         for (tenant, before) in &self.found.rejections {
             done.rows_removed += rejections::remove(w.connection, *tenant, before)?;
+        }
+        // What lies in notes is seen to age from the next batch on.
+        done.more |= w.fold_tallies()? > 0;
+        for aged in &self.found.figures {
+            done.more |= stats::age(w.connection, aged)?;
         }
         let answers = answers::prune(w.connection, self.now, BATCH_ROWS_MAX)?;
         done.rows_removed += answers as u64;

@@ -251,7 +251,7 @@ impl SqliteLedger {
             response: None,
             detail: None,
         };
-        self.settle(Arc::new(Settlement { lease, record, decision: disposition.into(), now })).await
+        self.settle(Arc::new(Settlement { lease, record, decision: disposition.into(), pulse: None, now })).await
     }
 }
 

@@ -4,6 +4,7 @@ use super::SqliteLedger;
 use super::births::Needs;
 use super::codec::{count, status_of, time, time_opt};
 use super::fault::Fault;
+use super::health;
 use super::keyring::{Place, TenantCipher};
 use super::lists::{
     DELIVERY_COLUMNS, DELIVERY_JOINS, EVENT_COLUMNS, deliveries, delivery_row, event_row, events, name,
@@ -15,8 +16,8 @@ use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{AttemptId, DeliveryId, EndpointStatus, EventId, PluginVersionId};
 use crate::ledger::{
-    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointKey, EndpointState,
-    EventFilter, EventRow, Gauges, LedgerError, Page, PageRequest, Records, RevisionRow, TenantKey,
+    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointKey,
+    EndpointState, EventFilter, EventRow, Gauges, LedgerError, Page, PageRequest, Records, RevisionRow, TenantKey,
 };
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -247,7 +248,11 @@ fn dead_groups(connection: &Connection, tenant: TenantKey) -> Result<Vec<DeadGro
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-fn endpoints(connection: &Connection, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, Fault> {
+pub(super) fn endpoints(
+    connection: &Connection,
+    tenant: TenantKey,
+    now: Timestamp,
+) -> Result<Vec<EndpointState>, Fault> {
     let by_endpoint = |sql: &str| -> Result<HashMap<u32, u64>, Fault> {
         let mut statement = connection.prepare_cached(sql)?;
         let rows = statement.query_map([tenant.0], |row| Ok((row.get(0)?, count(row.get(1)?))))?;
@@ -270,10 +275,11 @@ fn endpoints(connection: &Connection, tenant: TenantKey, now: Timestamp) -> Resu
         "SELECT e.accepted_at FROM delivery d JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
          WHERE d.tenant = ? AND d.id = ?",
     )?;
-    let mut each = connection.prepare_cached(
-        "SELECT p.id, p.name, h.name, p.status, p.until, p.why FROM endpoint p JOIN host h ON h.id = p.host \
-         WHERE p.tenant = ? ORDER BY p.name",
-    )?;
+    let mut each = connection.prepare_cached(&format!(
+        "SELECT p.id, p.name, h.name, p.status, p.until, p.why, {} FROM endpoint p JOIN host h ON h.id = p.host \
+             WHERE p.tenant = ? ORDER BY p.name",
+        health::COLUMNS
+    ))?;
     let mut rows = each.query([tenant.0])?;
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
@@ -296,6 +302,7 @@ fn endpoints(connection: &Connection, tenant: TenantKey, now: Timestamp) -> Resu
             in_flight: in_flight.get(&id).copied().unwrap_or(0),
             dead: dead.get(&id).copied().unwrap_or(0),
             oldest_pending_at,
+            health: EndpointHealth::of(&health::of_row(row, 6)?, now),
         });
     }
     Ok(all)

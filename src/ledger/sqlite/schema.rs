@@ -26,6 +26,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0006_plugins.sql"),
     include_str!("migrations/0007_births.sql"),
     include_str!("migrations/0008_trials.sql"),
+    include_str!("migrations/0012_stats.sql"),
+    include_str!("migrations/0010_health.sql"),
     include_str!("migrations/0013_answers.sql"),
 ];
 

@@ -5,7 +5,9 @@ use super::codec::{int, state_code};
 use super::fault::Fault;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryState, Disposition, EndpointEffect, EndpointStatus, PluginVersionId, Reason};
+use crate::delivery::{
+    DeliveryState, Disposition, EndpointEffect, EndpointStatus, KeptBody, Measured, PluginVersionId, Reason,
+};
 use crate::ledger::{AttemptRecord, EndpointKey, LogRecord, RequestRecord, ResponseRecord, Settled, Settlement};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -48,7 +50,7 @@ impl Verb for SettleAttempt {
     }
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Settled, Fault> {
-        let Settlement { lease, record, decision, now } = &*self.settlement;
+        let Settlement { lease, record, decision, now, .. } = &*self.settlement;
         let next = next(&decision.disposition);
         let released = matches!(decision.disposition, Disposition::Released { .. });
         let before = &lease.history;
@@ -121,8 +123,12 @@ impl Verb for SettleAttempt {
         ])?;
         w.effects.settles += 1;
         w.effects.in_flight -= 1;
+        w.tallies.settled(&self.settlement);
         if let Some(effect) = &decision.endpoint {
             apply_effect(w, lease.endpoint, effect, *now)?;
+        }
+        if let Some(pulse) = &self.settlement.pulse {
+            w.feel(lease, pulse, *now)?;
         }
         if let Some(due) = next.due {
             w.effects.pending += 1;
@@ -141,7 +147,12 @@ fn millis(span: std::time::Duration) -> i64 {
 }
 
 /// A pause shortens no longer one and opens nothing; what is disabled stays so.
-fn apply_effect(w: &mut Writer<'_>, key: EndpointKey, effect: &EndpointEffect, now: Timestamp) -> Result<(), Fault> {
+pub(super) fn apply_effect(
+    w: &mut Writer<'_>,
+    key: EndpointKey,
+    effect: &EndpointEffect,
+    now: Timestamp,
+) -> Result<(), Fault> {
     let Some(endpoint) = w.endpoints.get(&key) else { return Ok(()) };
     let until_when = match &endpoint.status {
         EndpointStatus::Enabled => None,
@@ -184,6 +195,9 @@ struct RequestHead<'a> {
     method: Cow<'a, str>,
     path: Option<Cow<'a, str>>,
     headers: Cow<'a, [(String, String)]>,
+    /// Of a body that is not kept whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    measured: Option<(u64, [u8; 32])>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -207,7 +221,7 @@ pub(super) fn has_detail(record: &AttemptRecord) -> bool {
 }
 
 pub(super) fn detail_bytes_hint(record: &AttemptRecord) -> usize {
-    let request = record.request.as_ref().map_or(0, |r| r.body.len() + 256);
+    let request = record.request.as_ref().map_or(0, |r| r.body.whole().map_or(256, |body| body.len() + 256));
     let response = record.response.as_ref().map_or(0, |r| r.body.len() + 512);
     request + response + 128
 }
@@ -220,6 +234,10 @@ pub(super) fn write_detail(record: &AttemptRecord, out: &mut Vec<u8>) {
             method: Cow::Borrowed(&r.method),
             path: r.path_and_query.as_deref().map(Cow::Borrowed),
             headers: Cow::Borrowed(&r.headers),
+            measured: match &r.body {
+                KeptBody::Whole(_) => None,
+                KeptBody::Measured(of) => Some((of.bytes, of.sha256)),
+            },
         }),
         response: record
             .response
@@ -231,7 +249,7 @@ pub(super) fn write_detail(record: &AttemptRecord, out: &mut Vec<u8>) {
     // Text in, memory out: neither side can fail.
     let _ = serde_json::to_writer(&mut *out, &head);
     let head_bytes = u32::try_from(out.len() - at - 8).unwrap_or(u32::MAX);
-    let sent = record.request.as_ref().map_or(&[][..], |r| &r.body);
+    let sent = record.request.as_ref().and_then(|r| r.body.whole()).map_or(&[][..], |body| body);
     let sent_bytes = u32::try_from(sent.len()).unwrap_or(u32::MAX);
     out[at..at + 4].copy_from_slice(&head_bytes.to_le_bytes());
     out[at + 4..at + 8].copy_from_slice(&sent_bytes.to_le_bytes());
@@ -261,7 +279,10 @@ pub(super) fn read_detail(bytes: Vec<u8>) -> Option<Detail> {
             method: r.method.into_owned(),
             path_and_query: r.path.map(Cow::into_owned),
             headers: r.headers.into_owned(),
-            body: bytes.slice(sent_at..answer_at),
+            body: match r.measured {
+                Some((bytes, sha256)) => KeptBody::Measured(Measured { bytes, sha256 }),
+                None => KeptBody::Whole(bytes.slice(sent_at..answer_at)),
+            },
         }),
         response: head.response.map(|r| ResponseRecord {
             headers: r.headers.into_owned(),

@@ -37,7 +37,10 @@ statements! {
                      VALUES (?, ?, ?, 0, ?, ?, ?, ?, 1, 1, 1, ?, ?, ?, ?, 0, ?, ?, ?, ?)";
     insert_birth: "INSERT INTO birth (id, born) VALUES (?, ?)";
     delete_birth: "DELETE FROM birth WHERE id = ?";
+    insert_tally_note: "INSERT INTO tally_note (id, counts) VALUES (?, ?)";
     set_sequence: "UPDATE endpoint SET sequence = ? WHERE id = ?";
+    set_health: "UPDATE endpoint SET failures = ?, failing_since = ?, alerted_at = ?, tripped_at = ?, tripped_until = ?, \
+                 tripped_ms = ? WHERE id = ?";
     set_status: "UPDATE endpoint SET status = ?, until = ?, why = ? WHERE id = ?";
 
     find_recent: "SELECT seq, entries FROM dedup_recent WHERE seq <= ? ORDER BY seq DESC LIMIT 1";
@@ -48,7 +51,7 @@ statements! {
 
     due: "SELECT d.tenant, d.id, d.event, d.origin, d.sequence, d.generation, d.revision, d.attempts, d.counted, \
           d.interrupted, d.began_at, d.token, d.payload, e.source, e.type, e.content_type, e.key, e.accepted_at, \
-          e.expires_at, e.payload \
+          e.expires_at, e.payload, e.deliver_at \
           FROM delivery d INDEXED BY delivery_live \
           LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
           WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at <= ?2 ORDER BY d.due_at LIMIT ?3";

@@ -203,7 +203,7 @@ async fn a_full_disk_puts_back_what_was_under_way() {
     };
     let settle = |lease| {
         let decision = Disposition::Delivered { reference: None }.into();
-        Arc::new(Settlement { lease, record: record.clone(), decision, now: NOW })
+        Arc::new(Settlement { lease, record: record.clone(), decision, pulse: None, now: NOW })
     };
     let (entered, is_busy) = oneshot::channel();
     let (go_on, release) = std::sync::mpsc::channel();
