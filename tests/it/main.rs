@@ -29,6 +29,7 @@ mod refusals;
 mod retries;
 mod scenario_lease_events;
 mod scenario_reservation_reminders;
+mod scenario_throttled_batch;
 mod settings;
 mod shipping;
 mod stats;
