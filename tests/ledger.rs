@@ -11,6 +11,8 @@ mod adoptions;
 mod bench;
 #[path = "ledger/births.rs"]
 mod births;
+#[path = "ledger/coalescing.rs"]
+mod coalescing;
 #[path = "ledger/dedup.rs"]
 mod dedup;
 #[path = "ledger/durability.rs"]
@@ -19,6 +21,8 @@ mod durability;
 mod model;
 #[path = "ledger/operations.rs"]
 mod operations;
+#[path = "ledger/ordering.rs"]
+mod ordering;
 #[path = "ledger/past.rs"]
 mod past;
 #[path = "ledger/plugins.rs"]

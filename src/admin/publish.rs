@@ -3,11 +3,11 @@
 use super::input::{invalid, parse};
 use super::{At, answer, ledger_problem, not_found};
 use crate::clock::Timestamp;
-use crate::delivery::{EventId, MAX_WAIT};
+use crate::delivery::{EventId, MAX_WAIT, Order};
 use crate::http::{Answer, BodyFault, Problem};
-use crate::ledger::{Accept, Accepted, NewDelivery};
+use crate::ledger::{Accept, Accepted, NewDelivery, OrderingKey};
 use crate::telemetry::{DUPLICATES_SUPPRESSED, EVENTS_ACCEPTED};
-use crate::verify::{Grant, Publication};
+use crate::verify::{Coalesce, Grant, Publication};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use std::time::Duration;
 
 const BATCH_EVENTS_MAX: usize = 1_000;
 const TEXT_BYTES_MAX: usize = 256;
+const WINDOW_MIN: Duration = Duration::from_secs(1);
 /// A time this little in the past is "now" on a clock that differs.
 const CLOCK_SLACK: Duration = Duration::from_secs(60);
 
@@ -52,9 +53,9 @@ struct Item<'a> {
     deliver_at: Option<Timestamp>,
     expires_at: Option<Timestamp>,
     deadline: Option<Timestamp>,
-    ordering_key: Option<IgnoredAny>,
-    coalesce_key: Option<IgnoredAny>,
-    coalesce_window: Option<IgnoredAny>,
+    ordering_key: Option<String>,
+    coalesce_key: Option<String>,
+    coalesce_window: Option<String>,
 }
 
 /// JSON as it stands: `null` too is a value, not an absence.
@@ -107,16 +108,27 @@ impl At<'_> {
         let now = self.admin.state.clock.now();
         let settings = &self.admin.settings;
         let publication = publication(parse(item)?, settings.body_bytes_max, now)?;
-        let waits = publication.deliver_at.is_some();
+        let waits = publication.deliver_at.is_some() || publication.coalesce.is_some();
+        let over = [("expires_at", publication.expires_at), ("deadline", publication.deadline)];
         let event = grant.event(publication, settings.dedup_window, now);
         let slots = &self.admin.state.slots;
         let takers = self.tenant.endpoints.values().filter(|endpoint| endpoint.route.takes(None, &event.event_type));
         let deliveries: Vec<_> = takers
-            .map(|endpoint| NewDelivery {
-                endpoint: endpoint.key,
-                slot: if waits { None } else { slots.take_for_arrival(endpoint.key, now) },
+            .map(|endpoint| {
+                let order = match (endpoint.order, &event.ordering_key) {
+                    (Order::ByKey(on_dead), Some(key)) => Some(OrderingKey::of(key, on_dead)),
+                    (Order::ByKey(_), None) | (Order::Free, _) => None,
+                };
+                let at_once = !waits && order.is_none();
+                let slot = if at_once { slots.take_for_arrival(endpoint.key, now) } else { None };
+                NewDelivery { endpoint: endpoint.key, slot, order }
             })
             .collect();
+        if event.ordering_key.is_some() && deliveries.iter().all(|delivery| delivery.order.is_none()) {
+            let rule = "orders nothing: no endpoint that takes this event orders by key. Set `ordering = \"key\"` for \
+                        one, or leave it out";
+            return Err(invalid("ordering_key", rule));
+        }
         let hint = deliveries.is_empty().then(|| self.tenant.why_untaken(None, &event.event_type));
         let accept = Accept { tenant: self.tenant.key, source: None, event, deliveries, now };
         match self.ledger().accept(accept).await.map_err(|error| ledger_problem(&error))? {
@@ -134,24 +146,33 @@ impl At<'_> {
                 "this key came before with another body; the first is kept",
             )
             .with("event", event.to_string())),
+            Accepted::TooLateAt(end) => {
+                let field = over.into_iter().find(|(_, time)| time.is_some_and(|time| time <= end));
+                let rule =
+                    format!("has passed when the coalescing window ends, at {}: make it later", end.to_rfc3339());
+                Err(invalid(field.map_or("expires_at", |(field, _)| field), rule))
+            }
         }
     }
 }
 
 /// Checks every bound of an item.
 fn publication(item: Item<'_>, body_bytes_max: u64, now: Timestamp) -> Result<Publication, Problem> {
-    for (field, given) in [
-        ("ordering_key", item.ordering_key.is_some()),
-        ("coalesce_key", item.coalesce_key.is_some()),
-        ("coalesce_window", item.coalesce_window.is_some()),
-    ] {
-        if given {
-            let detail = format!("`{field}` is not supported by this version: leave it out");
-            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not_supported", detail).with("field", field));
+    let event_type = word("type", item.event_type)?;
+    let key = item.key.map(|key| header_word("key", key)).transpose()?;
+    let ordering_key = item.ordering_key.map(|key| word("ordering_key", key)).transpose()?;
+    let coalesce = coalesce(item.coalesce_key, item.coalesce_window.as_deref())?;
+    if coalesce.is_some() {
+        for (field, given) in [
+            ("ordering_key", ordering_key.is_some()),
+            ("delay", item.delay.is_some()),
+            ("deliver_at", item.deliver_at.is_some()),
+        ] {
+            if given {
+                return Err(invalid(field, "stands beside `coalesce_key`, whose window says when: leave one out"));
+            }
         }
     }
-    let event_type = word("type", item.event_type)?;
-    let key = item.key.map(key).transpose()?;
     let (body, content_type) = match (item.payload, item.body_base64) {
         (Some(payload), None) => (Bytes::copy_from_slice(payload.get().as_bytes()), "application/json"),
         (None, Some(text)) => {
@@ -177,15 +198,15 @@ fn publication(item: Item<'_>, body_bytes_max: u64, now: Timestamp) -> Result<Pu
         }
     }
     let (expires_at, deadline) = (item.expires_at, item.deadline);
-    Ok(Publication { event_type, content_type, body, key, deliver_at, expires_at, deadline })
+    Ok(Publication { event_type, content_type, body, key, deliver_at, expires_at, deadline, ordering_key, coalesce })
 }
 
 /// It is sent as the value of a header, so that a receiver can tell a repetition.
-fn key(text: String) -> Result<String, Problem> {
+fn header_word(field: &'static str, text: String) -> Result<String, Problem> {
     let visible = |b: u8| b.is_ascii_graphic() || b == b' ';
-    let text = word("key", text)?;
+    let text = word(field, text)?;
     if !text.bytes().all(visible) || text.trim().len() != text.len() {
-        return Err(invalid("key", "is sent in a header: visible ASCII, without spaces at its ends"));
+        return Err(invalid(field, "is sent in a header: visible ASCII, without spaces at its ends"));
     }
     Ok(text)
 }
@@ -195,6 +216,27 @@ fn word(field: &'static str, text: String) -> Result<String, Problem> {
         return Err(invalid(field, format!("is to be 1 to {TEXT_BYTES_MAX} bytes without control characters")));
     }
     Ok(text)
+}
+
+/// A key and a window, or neither.
+fn coalesce(key: Option<String>, window: Option<&str>) -> Result<Option<Coalesce>, Problem> {
+    match (key, window) {
+        (None, None) => Ok(None),
+        (Some(key), Some(window)) => {
+            let key = header_word("coalesce_key", key)?;
+            let window = crate::duration::parse(window).map_err(|rule| invalid("coalesce_window", rule))?;
+            if !(WINDOW_MIN..=MAX_WAIT).contains(&window) {
+                return Err(invalid("coalesce_window", "is to be 1s to 7d"));
+            }
+            Ok(Some(Coalesce { key, window }))
+        }
+        (Some(_), None) => {
+            Err(invalid("coalesce_window", "is missing beside `coalesce_key`: say how long to wait for newer events"))
+        }
+        (None, Some(_)) => {
+            Err(invalid("coalesce_key", "is missing beside `coalesce_window`: say what belongs together"))
+        }
+    }
 }
 
 fn deliver_at(delay: Option<&str>, at: Option<Timestamp>, now: Timestamp) -> Result<Option<Timestamp>, Problem> {

@@ -253,6 +253,7 @@ fn target(
         url: url::Url::parse(&endpoint.url).map_err(|e| problem(field("url"), &e))?,
         timeout: endpoint.timeout,
         terms: endpoint.terms.clone(),
+        order: endpoint.order,
         signer: Signer::new(&secrets).map_err(|e| problem(field("signing_secrets"), &e))?,
         idempotency_header: endpoint.idempotency_header.clone(),
         advice,
@@ -274,8 +275,8 @@ fn shown(
         let key = entry.endpoints.get(name)?.key;
         let shown = Shown::new(endpoint_fields(e));
         let made = e.signing_secrets.is_empty().then(|| entry.endpoints.get(name)?.generated_secret.clone()).flatten();
-        let (route, plugin) = (e.route.clone(), e.plugin.clone());
-        Some((name.clone(), admin::Endpoint { key, route, plugin, generated_secret: made, shown }))
+        let (route, order, plugin) = (e.route.clone(), e.order, e.plugin.clone());
+        Some((name.clone(), admin::Endpoint { key, route, order, plugin, generated_secret: made, shown }))
     });
     let component_bytes_max = tenant.plugin_limits.component_bytes_max;
     let supplied = tenant.plugins.keys().filter_map(|name| {
@@ -345,6 +346,7 @@ fn retry_fields(retry: &RetryPolicy) -> Value {
 
 fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
     let show = crate::duration::show;
+    let (ordering, on_dead) = endpoint.order.as_words();
     object(json!({
         "url": endpoint.url,
         "sources": endpoint.route.sources,
@@ -353,6 +355,8 @@ fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
         "timeout": show(endpoint.timeout),
         "concurrency": endpoint.concurrency,
         "rate": endpoint.rate.as_ref().map(rate_fields),
+        "ordering": ordering,
+        "on_dead": on_dead,
         "idempotency_header": endpoint.idempotency_header.as_str(),
         "on_ambiguous": match endpoint.terms.on_ambiguous {
             OnAmbiguous::Retry => "retry",

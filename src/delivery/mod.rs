@@ -5,6 +5,7 @@ pub mod classify;
 mod decide;
 mod endpoint;
 mod id;
+mod order;
 mod outcome;
 mod policy;
 mod state;
@@ -17,6 +18,7 @@ pub use endpoint::{EndpointStatus, EventTypes, Route};
 pub use id::{
     AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId, TrialId,
 };
+pub use order::{OnDead, Order};
 pub use outcome::{
     DecidedBy, Disposition, Fault, FaultKind, Outcome, PauseScope, Phase, Reason, RetryAfter, RetryHint, SkipReason,
     TransportKind, Verdict,

@@ -10,6 +10,7 @@
 mod adoptions;
 mod error;
 mod operations;
+mod ordering;
 mod past;
 mod plugins;
 mod queue;
@@ -25,6 +26,7 @@ pub use error::LedgerError;
 pub use operations::{
     Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
 };
+pub use ordering::OrderingKey;
 pub use past::{Past, PastAttempt, PastDetail, PastEvent, PastFilter, PastPage, PastPlace, PastRoom};
 pub use plugins::{
     ACTIVATIONS_MAX, Activate, Activated, ActivationRow, Change, Disable, FaultRow, Findings, History, Judgement,

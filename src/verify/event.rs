@@ -75,4 +75,16 @@ pub struct Event {
     pub deliver_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
+    /// Published events only: those with the same one are sent one after the other, where an endpoint orders by key.
+    pub ordering_key: Option<String>,
+    /// Published events only.
+    pub coalesce: Option<Coalesce>,
+}
+
+/// An event that later ones with the same key may take the place of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Coalesce {
+    pub key: String,
+    /// From the first event of a window to its end.
+    pub window: Duration,
 }

@@ -1,6 +1,6 @@
 //! Events published by API: what vouches for them is the caller's token.
 
-use super::{Dedup, Event, Verified};
+use super::{Coalesce, Dedup, Event, Verified};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
 use crate::secret::Secret;
@@ -53,6 +53,8 @@ impl Grant {
             deliver_at: publication.deliver_at,
             expires_at: publication.expires_at,
             deadline: publication.deadline,
+            ordering_key: publication.ordering_key,
+            coalesce: publication.coalesce,
         })
     }
 }
@@ -67,6 +69,8 @@ pub struct Publication {
     pub deliver_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
+    pub ordering_key: Option<String>,
+    pub coalesce: Option<Coalesce>,
 }
 
 /// The digest of a dedup key. Every part is length-prefixed, so that no two lists of parts run together.

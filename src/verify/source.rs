@@ -398,6 +398,8 @@ impl Source {
             deliver_at: None,
             expires_at: None,
             deadline: None,
+            ordering_key: None,
+            coalesce: None,
         }
     }
 

@@ -21,6 +21,7 @@ mod dead_letters;
 mod endpoints;
 mod fairness;
 mod idempotency;
+mod order;
 mod past;
 mod plugins;
 mod refusals;

@@ -4,6 +4,7 @@
 use super::births::{Birth, Births, Needs};
 use super::dedup::{self, Dedup};
 use super::fault::{Fault, Severity};
+use super::ordering;
 use super::shared::Shared;
 use super::statements::Statements;
 use crate::clock::Timestamp;
@@ -12,7 +13,7 @@ use crate::delivery::EndpointStatus;
 use crate::ledger::{EndpointKey, LedgerError, TenantKey};
 use crossbeam_channel::Receiver;
 use rusqlite::Connection;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -138,6 +139,8 @@ pub(super) struct Writer<'c> {
     pub endpoints: HashMap<EndpointKey, EndpointMemory>,
     pub dedup: Dedup,
     pub births: Births,
+    /// Endpoints with deliveries that wait for their turn; perhaps some more.
+    pub lines: HashSet<EndpointKey>,
     pub effects: Effects,
     pub undo: Vec<Undo>,
     pub next_payload: i64,
@@ -170,6 +173,7 @@ impl<'c> Writer<'c> {
             endpoints,
             dedup,
             births: Births::new(),
+            lines: ordering::endpoints_with_lines(connection)?,
             effects: Effects::default(),
             undo: Vec::new(),
             next_payload: next("SELECT coalesce(max(id), 0) + 1 FROM payload")?,
@@ -380,6 +384,9 @@ impl<'c> Writer<'c> {
 
     /// Notes that work of `endpoint` is pending until `due`; a pause puts the look off to its end.
     pub(super) fn wake(&mut self, endpoint: EndpointKey, due: Timestamp, now: Timestamp) {
+        if due == ordering::HELD {
+            return;
+        }
         let at = match self.endpoints.get(&endpoint).map(|e| &e.status) {
             Some(EndpointStatus::Paused { until: Some(until), .. }) if *until > now => due.max(*until),
             Some(EndpointStatus::Paused { until: None, .. } | EndpointStatus::Disabled { .. }) => return,
