@@ -262,8 +262,7 @@ async fn accept(desk: &Desk, endpoint: EndpointKey, slot: Option<Slot>) -> Resul
         deliver_at: None,
         expires_at: None,
         deadline: None,
-        ordering_key: None,
-        coalesce: None,
+        relation: None,
     };
     let accept = Accept {
         tenant: desk.tenant,

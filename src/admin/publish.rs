@@ -7,7 +7,7 @@ use crate::delivery::{EventId, MAX_WAIT, Order};
 use crate::http::{Answer, BodyFault, Problem};
 use crate::ledger::{Accept, Accepted, NewDelivery, OrderingKey};
 use crate::telemetry::{DUPLICATES_SUPPRESSED, EVENTS_ACCEPTED};
-use crate::verify::{Coalesce, Grant, Publication};
+use crate::verify::{Coalesce, Grant, Publication, Relation};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -108,14 +108,14 @@ impl At<'_> {
         let now = self.admin.state.clock.now();
         let settings = &self.admin.settings;
         let publication = publication(parse(item)?, settings.body_bytes_max, now)?;
-        let waits = publication.deliver_at.is_some() || publication.coalesce.is_some();
+        let waits = publication.deliver_at.is_some() || matches!(publication.relation, Some(Relation::Coalesced(_)));
         let over = [("expires_at", publication.expires_at), ("deadline", publication.deadline)];
         let event = grant.event(publication, settings.dedup_window, now);
         let slots = &self.admin.state.slots;
         let takers = self.tenant.endpoints.values().filter(|endpoint| endpoint.route.takes(None, &event.event_type));
         let deliveries: Vec<_> = takers
             .map(|endpoint| {
-                let order = match (endpoint.order, &event.ordering_key) {
+                let order = match (endpoint.order, event.ordering_key()) {
                     (Order::ByKey(on_dead), Some(key)) => Some(OrderingKey::of(key, on_dead)),
                     (Order::ByKey(_), None) | (Order::Free, _) => None,
                 };
@@ -124,7 +124,7 @@ impl At<'_> {
                 NewDelivery { endpoint: endpoint.key, slot, order }
             })
             .collect();
-        if event.ordering_key.is_some() && deliveries.iter().all(|delivery| delivery.order.is_none()) {
+        if event.ordering_key().is_some() && deliveries.iter().all(|delivery| delivery.order.is_none()) {
             let rule = "orders nothing: no endpoint that takes this event orders by key. Set `ordering = \"key\"` for \
                         one, or leave it out";
             return Err(invalid("ordering_key", rule));
@@ -158,21 +158,9 @@ impl At<'_> {
 
 /// Checks every bound of an item.
 fn publication(item: Item<'_>, body_bytes_max: u64, now: Timestamp) -> Result<Publication, Problem> {
+    let relation = relation(&item)?;
     let event_type = word("type", item.event_type)?;
     let key = item.key.map(|key| header_word("key", key)).transpose()?;
-    let ordering_key = item.ordering_key.map(|key| word("ordering_key", key)).transpose()?;
-    let coalesce = coalesce(item.coalesce_key, item.coalesce_window.as_deref())?;
-    if coalesce.is_some() {
-        for (field, given) in [
-            ("ordering_key", ordering_key.is_some()),
-            ("delay", item.delay.is_some()),
-            ("deliver_at", item.deliver_at.is_some()),
-        ] {
-            if given {
-                return Err(invalid(field, "stands beside `coalesce_key`, whose window says when: leave one out"));
-            }
-        }
-    }
     let (body, content_type) = match (item.payload, item.body_base64) {
         (Some(payload), None) => (Bytes::copy_from_slice(payload.get().as_bytes()), "application/json"),
         (None, Some(text)) => {
@@ -198,7 +186,7 @@ fn publication(item: Item<'_>, body_bytes_max: u64, now: Timestamp) -> Result<Pu
         }
     }
     let (expires_at, deadline) = (item.expires_at, item.deadline);
-    Ok(Publication { event_type, content_type, body, key, deliver_at, expires_at, deadline, ordering_key, coalesce })
+    Ok(Publication { event_type, content_type, body, key, deliver_at, expires_at, deadline, relation })
 }
 
 /// It is sent as the value of a header, so that a receiver can tell a repetition.
@@ -218,25 +206,34 @@ fn word(field: &'static str, text: String) -> Result<String, Problem> {
     Ok(text)
 }
 
-/// A key and a window, or neither.
-fn coalesce(key: Option<String>, window: Option<&str>) -> Result<Option<Coalesce>, Problem> {
-    match (key, window) {
-        (None, None) => Ok(None),
-        (Some(key), Some(window)) => {
-            let key = header_word("coalesce_key", key)?;
-            let window = crate::duration::parse(window).map_err(|rule| invalid("coalesce_window", rule))?;
-            if !(WINDOW_MIN..=MAX_WAIT).contains(&window) {
-                return Err(invalid("coalesce_window", "is to be 1s to 7d"));
-            }
-            Ok(Some(Coalesce { key, window }))
-        }
+/// An ordering key, or a coalescing key and its window, which say for themselves when the event goes.
+fn relation(item: &Item<'_>) -> Result<Option<Relation>, Problem> {
+    let ordered = item.ordering_key.clone().map(|key| word("ordering_key", key)).transpose()?;
+    let (key, window) = match (&item.coalesce_key, &item.coalesce_window) {
+        (None, None) => return Ok(ordered.map(Relation::Ordered)),
+        (Some(key), Some(window)) => (header_word("coalesce_key", key.clone())?, window),
         (Some(_), None) => {
-            Err(invalid("coalesce_window", "is missing beside `coalesce_key`: say how long to wait for newer events"))
+            let rule = "is missing beside `coalesce_key`: say how long to wait for newer events";
+            return Err(invalid("coalesce_window", rule));
         }
         (None, Some(_)) => {
-            Err(invalid("coalesce_key", "is missing beside `coalesce_window`: say what belongs together"))
+            return Err(invalid("coalesce_key", "is missing beside `coalesce_window`: say what belongs together"));
+        }
+    };
+    let window = crate::duration::parse(window).map_err(|rule| invalid("coalesce_window", rule))?;
+    if !(WINDOW_MIN..=MAX_WAIT).contains(&window) {
+        return Err(invalid("coalesce_window", "is to be 1s to 7d"));
+    }
+    for (field, given) in [
+        ("ordering_key", ordered.is_some()),
+        ("delay", item.delay.is_some()),
+        ("deliver_at", item.deliver_at.is_some()),
+    ] {
+        if given {
+            return Err(invalid(field, "stands beside `coalesce_key`, whose window says when: leave one of them out"));
         }
     }
+    Ok(Some(Relation::Coalesced(Coalesce { key, window })))
 }
 
 fn deliver_at(delay: Option<&str>, at: Option<Timestamp>, now: Timestamp) -> Result<Option<Timestamp>, Problem> {

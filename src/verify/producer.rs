@@ -1,6 +1,6 @@
 //! Events published by API: what vouches for them is the caller's token.
 
-use super::{Coalesce, Dedup, Event, Verified};
+use super::{Dedup, Event, Relation, Verified};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
 use crate::secret::Secret;
@@ -53,8 +53,7 @@ impl Grant {
             deliver_at: publication.deliver_at,
             expires_at: publication.expires_at,
             deadline: publication.deadline,
-            ordering_key: publication.ordering_key,
-            coalesce: publication.coalesce,
+            relation: publication.relation.map(Box::new),
         })
     }
 }
@@ -69,8 +68,7 @@ pub struct Publication {
     pub deliver_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
-    pub ordering_key: Option<String>,
-    pub coalesce: Option<Coalesce>,
+    pub relation: Option<Relation>,
 }
 
 /// The digest of a dedup key. Every part is length-prefixed, so that no two lists of parts run together.

@@ -398,8 +398,7 @@ impl Source {
             deliver_at: None,
             expires_at: None,
             deadline: None,
-            ordering_key: None,
-            coalesce: None,
+            relation: None,
         }
     }
 

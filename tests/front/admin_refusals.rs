@@ -293,8 +293,8 @@ async fn an_ordering_key_needs_an_endpoint_that_orders() {
     assert_eq!(stored.iter().map(|one| one.orders[0]).collect::<Vec<_>>(), [Some(order), None, None]);
     let slots: Vec<bool> = stored.iter().map(|one| one.deliveries[0].1).collect();
     assert_eq!(slots, [false, false, true], "what waits takes no slot");
-    assert_eq!(stored[0].event.ordering_key.as_deref(), Some("order 7"));
-    let coalesce = stored[1].event.coalesce.as_ref().unwrap();
+    assert_eq!(stored[0].event.ordering_key(), Some("order 7"));
+    let coalesce = stored[1].event.coalesce().unwrap();
     assert_eq!((coalesce.key.as_str(), coalesce.window.as_secs()), ("a", 604_800));
 }
 

@@ -8,7 +8,7 @@ use hookgate::delivery::{DeliveryState, EventId};
 use hookgate::ledger::{
     Accept, Accepted, Cancelled, DeliveryFilter, DeliveryRow, EventRow, NewDelivery, PageRequest, Retention,
 };
-use hookgate::verify::{Coalesce, Publication};
+use hookgate::verify::{Coalesce, Publication, Relation};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ fn secs(n: u64) -> Duration {
 
 /// Inside a window of ten seconds.
 fn coalesced(key: &str, body: &str) -> Publication {
-    let coalesce = Some(Coalesce { key: key.to_owned(), window: secs(10) });
-    Publication { coalesce, ..publication("t", None, body) }
+    let relation = Some(Relation::Coalesced(Coalesce { key: key.to_owned(), window: secs(10) }));
+    Publication { relation, ..publication("t", None, body) }
 }
 
 async fn put(bench: &Bench, publication: Publication, endpoints: &[&str]) -> EventId {

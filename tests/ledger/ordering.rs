@@ -8,7 +8,7 @@ use hookgate::ledger::{
     Accept, Accepted, Cancelled, Claimed, DeliveryFilter, DeliveryRow, Lease, OrderingKey, PageRequest, Redrive,
     Redriven, RequestId, ResolveAs, Resolved, Retention, Settled,
 };
-use hookgate::verify::Publication;
+use hookgate::verify::{Publication, Relation};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn secs(n: u64) -> Duration {
 }
 
 fn ordered(bench: &Bench, publication: Publication, key: &str, on_dead: OnDead, endpoints: &[&str]) -> Accept {
-    let publication = Publication { ordering_key: Some(key.to_owned()), ..publication };
+    let publication = Publication { relation: Some(Relation::Ordered(key.to_owned())), ..publication };
     let mut accept = bench.acceptance(publication, endpoints);
     for delivery in &mut accept.deliveries {
         delivery.order = Some(OrderingKey::of(key, on_dead));

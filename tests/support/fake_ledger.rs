@@ -514,8 +514,8 @@ fn event_row(stored: &Stored, deliveries: Option<Vec<DeliveryId>>) -> EventRow {
         deliver_at: event.deliver_at,
         expires_at: event.expires_at,
         deadline: event.deadline,
-        ordering_key: event.ordering_key.clone(),
-        coalesce_key: event.coalesce.as_ref().map(|coalesce| coalesce.key.clone()),
+        ordering_key: event.ordering_key().map(str::to_owned),
+        coalesce_key: event.coalesce().map(|coalesce| coalesce.key.clone()),
         superseded_by: None,
         deliveries,
     }

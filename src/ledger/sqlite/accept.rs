@@ -72,7 +72,7 @@ impl Verb for AcceptEvent {
         {
             return Ok(known);
         }
-        let window = match &event.coalesce {
+        let window = match event.coalesce() {
             Some(coalesce) => Some(Window::of(w.connection, self.tenant, coalesce, self.now)?),
             None => None,
         };
@@ -105,13 +105,13 @@ impl Verb for AcceptEvent {
         if let Some(dedup) = &event.dedup {
             w.remember(dedup, self.id, &event.body_digest, self.now);
         }
-        if let Some(key) = &event.ordering_key {
+        if let Some(key) = event.ordering_key() {
             w.connection
                 .prepare_cached("UPDATE event SET ordering_key = ? WHERE tenant = ? AND id = ?")?
                 .execute((key, tenant, id))?;
         }
         let mut later = event.deliver_at.filter(|at| *at > self.now);
-        if let (Some(coalesce), Some(window)) = (&event.coalesce, &window) {
+        if let (Some(coalesce), Some(window)) = (event.coalesce(), &window) {
             let goes_to = |endpoint| self.deliveries.iter().any(|arriving| arriving.endpoint == endpoint);
             self.superseded = w.coalesce((self.tenant, self.id), coalesce, window, goes_to)?;
             later = Some(window.ends_at);

@@ -65,8 +65,7 @@ fn acceptance(directory: &Directory, key: &str) -> Accept {
         deliver_at: None,
         expires_at: None,
         deadline: None,
-        ordering_key: None,
-        coalesce: None,
+        relation: None,
     };
     let endpoint = tenant.endpoints.first_key_value().unwrap().1.key;
     Accept {
