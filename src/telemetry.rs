@@ -18,6 +18,7 @@ pub const INGRESS_REQUESTS: &str = "hookgate_ingress_requests_total";
 pub const EVENTS_ACCEPTED: &str = "hookgate_events_accepted_total";
 /// Refused requests of which the rejection log has no row.
 pub const REJECTIONS_DROPPED: &str = "hookgate_rejections_dropped_total";
+pub const EVENTS_SUPERSEDED: &str = "hookgate_events_superseded_total";
 pub const DUPLICATES_SUPPRESSED: &str = "hookgate_duplicates_suppressed_total";
 /// Label `result`: an outcome's word, one of [`ATTEMPT_RESULTS`].
 pub const ATTEMPTS: &str = "hookgate_attempts_total";
@@ -228,6 +229,7 @@ fn register() {
     metrics::counter!(INGRESS_REQUESTS, "scheme" => "none", "result" => "unknown_source").absolute(0);
     for (name, help) in [
         (EVENTS_ACCEPTED, "Events stored: verified ones and published ones."),
+        (EVENTS_SUPERSEDED, "Events whose place a later one with the same coalescing key took."),
         (DUPLICATES_SUPPRESSED, "Repetitions answered with the first event."),
         (REJECTIONS_DROPPED, "Refused requests that were counted and not noted, for there were too many."),
         (BLOCKED_ADDRESSES, "Sends refused by the address guard."),

@@ -12,7 +12,7 @@ mod waiting;
 
 use bench::Bench;
 use bytes::Bytes;
-use hookgate::delivery::{Backoff, DeliveryState, Jitter, RetryPolicy, Terms};
+use hookgate::delivery::{Backoff, DeliveryState, Jitter, Order, RetryPolicy, Terms};
 use hookgate::dispatch::{Advice, Crew, Dispatcher, Settings, Stop, Tally, Target, Targets};
 use hookgate::egress::{Answer, Exchange, Outbound, Timings, Transport};
 use hookgate::ledger::{EndpointCaps, EndpointChange};
@@ -97,6 +97,7 @@ impl Works {
             url: "https://billing.example/".parse().unwrap(),
             timeout: Duration::from_secs(15),
             terms: Terms { retry, ..Terms::default() },
+            order: Order::Free,
             signer: Signer::new(&[Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]).unwrap(),
             idempotency_header: HeaderName::from_static("idempotency-key"),
             advice: Advice::Builtin,

@@ -13,6 +13,8 @@ mod answers;
 mod bench;
 #[path = "ledger/births.rs"]
 mod births;
+#[path = "ledger/coalescing.rs"]
+mod coalescing;
 #[path = "ledger/dedup.rs"]
 mod dedup;
 #[path = "ledger/durability.rs"]
@@ -23,6 +25,8 @@ mod health;
 mod model;
 #[path = "ledger/operations.rs"]
 mod operations;
+#[path = "ledger/ordering.rs"]
+mod ordering;
 #[path = "ledger/past.rs"]
 mod past;
 #[path = "ledger/plugins.rs"]

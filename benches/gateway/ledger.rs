@@ -262,12 +262,13 @@ async fn accept(desk: &Desk, endpoint: EndpointKey, slot: Option<Slot>) -> Resul
         deliver_at: None,
         expires_at: None,
         deadline: None,
+        relation: None,
     };
     let accept = Accept {
         tenant: desk.tenant,
         source: None,
         event: desk.grant.event(publication, DEDUP_WINDOW, now),
-        deliveries: vec![NewDelivery { endpoint, slot }],
+        deliveries: vec![NewDelivery { endpoint, slot, order: None }],
         now,
     };
     let from = Instant::now();

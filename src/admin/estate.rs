@@ -4,7 +4,7 @@ use super::answer;
 use super::input::{Nothing, parse_or_default};
 use super::query::Query;
 use super::{At, ledger_problem, not_found};
-use crate::delivery::{Name, PluginVersionId, Route};
+use crate::delivery::{Name, Order, PluginVersionId, Route};
 use crate::http::{Answer, Problem};
 use crate::ledger::{EndpointKey, SourceKey, TenantKey};
 use crate::secret::Secret;
@@ -48,6 +48,7 @@ pub struct Endpoint {
     pub key: EndpointKey,
     /// Which published events it gets.
     pub route: Route,
+    pub order: Order,
     /// One of the tenant's.
     pub plugin: Option<Name>,
     /// The signing secret that the gateway made for it; `None`: the file names its own.

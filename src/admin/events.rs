@@ -31,7 +31,7 @@ impl At<'_> {
         let id: EventId = id.parse().map_err(|_| not_found())?;
         let event = self.ledger().event(self.tenant.key, id).await.map_err(|error| ledger_problem(&error))?;
         let event = event.ok_or_else(not_found)?;
-        let untaken = event.deliveries.as_ref().is_some_and(Vec::is_empty);
+        let untaken = event.superseded_by.is_none() && event.deliveries.as_ref().is_some_and(Vec::is_empty);
         let hint = untaken.then(|| self.tenant.why_untaken(event.source.as_ref(), &event.event_type));
         Ok(answer::json(&Hinted { event, hint }))
     }

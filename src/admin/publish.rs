@@ -4,11 +4,11 @@ use super::idempotency::{ComeAgain, reused};
 use super::input::{invalid, parse};
 use super::{At, answer, ledger_problem, not_found};
 use crate::clock::Timestamp;
-use crate::delivery::{EventId, MAX_WAIT};
+use crate::delivery::{EventId, MAX_WAIT, Order};
 use crate::http::{Answer, BodyFault, Problem};
-use crate::ledger::{ANSWERS_KEPT_FOR, Accept, Accepted, NewDelivery};
+use crate::ledger::{ANSWERS_KEPT_FOR, Accept, Accepted, NewDelivery, OrderingKey};
 use crate::telemetry::{DUPLICATES_SUPPRESSED, EVENTS_ACCEPTED};
-use crate::verify::{Grant, Publication};
+use crate::verify::{Coalesce, Grant, Publication, Relation};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use std::time::Duration;
 
 const BATCH_EVENTS_MAX: usize = 1_000;
 const TEXT_BYTES_MAX: usize = 256;
+const WINDOW_MIN: Duration = Duration::from_secs(1);
 /// A time this little in the past is "now" on a clock that differs.
 const CLOCK_SLACK: Duration = Duration::from_secs(60);
 
@@ -53,9 +54,9 @@ struct Item<'a> {
     deliver_at: Option<Timestamp>,
     expires_at: Option<Timestamp>,
     deadline: Option<Timestamp>,
-    ordering_key: Option<IgnoredAny>,
-    coalesce_key: Option<IgnoredAny>,
-    coalesce_window: Option<IgnoredAny>,
+    ordering_key: Option<String>,
+    coalesce_key: Option<String>,
+    coalesce_window: Option<String>,
 }
 
 /// JSON as it stands: `null` too is a value, not an absence.
@@ -117,7 +118,8 @@ impl At<'_> {
         let now = self.admin.state.clock.now();
         let settings = &self.admin.settings;
         let publication = publication(parse(item)?, settings.body_bytes_max, now)?;
-        let waits = publication.deliver_at.is_some();
+        let waits = publication.deliver_at.is_some() || matches!(publication.relation, Some(Relation::Coalesced(_)));
+        let over = [("expires_at", publication.expires_at), ("deadline", publication.deadline)];
         // What has no key of its own is known again by that of its request.
         let named = self.request.filter(|_| publication.key.is_none());
         let event = match named {
@@ -127,11 +129,21 @@ impl At<'_> {
         let slots = &self.admin.state.slots;
         let takers = self.tenant.endpoints.values().filter(|endpoint| endpoint.route.takes(None, &event.event_type));
         let deliveries: Vec<_> = takers
-            .map(|endpoint| NewDelivery {
-                endpoint: endpoint.key,
-                slot: if waits { None } else { slots.take_for_arrival(endpoint.key, now) },
+            .map(|endpoint| {
+                let order = match (endpoint.order, event.ordering_key()) {
+                    (Order::ByKey(on_dead), Some(key)) => Some(OrderingKey::of(key, on_dead)),
+                    (Order::ByKey(_), None) | (Order::Free, _) => None,
+                };
+                let at_once = !waits && order.is_none();
+                let slot = if at_once { slots.take_for_arrival(endpoint.key, now) } else { None };
+                NewDelivery { endpoint: endpoint.key, slot, order }
             })
             .collect();
+        if event.ordering_key().is_some() && deliveries.iter().all(|delivery| delivery.order.is_none()) {
+            let rule = "orders nothing: no endpoint that takes this event orders by key. Set `ordering = \"key\"` for \
+                        one, or leave it out";
+            return Err(invalid("ordering_key", rule));
+        }
         let hint = deliveries.is_empty().then(|| self.tenant.why_untaken(None, &event.event_type));
         let accept = Accept { tenant: self.tenant.key, source: None, event, deliveries, now };
         match self.ledger().accept(accept).await.map_err(|error| ledger_problem(&error))? {
@@ -151,24 +163,21 @@ impl At<'_> {
             )
             .with("field", "key")
             .with("event", event.to_string())),
+            Accepted::TooLateAt(end) => {
+                let field = over.into_iter().find(|(_, time)| time.is_some_and(|time| time <= end));
+                let rule =
+                    format!("has passed when the coalescing window ends, at {}: make it later", end.to_rfc3339());
+                Err(invalid(field.map_or("expires_at", |(field, _)| field), rule))
+            }
         }
     }
 }
 
 /// Checks every bound of an item.
 fn publication(item: Item<'_>, body_bytes_max: u64, now: Timestamp) -> Result<Publication, Problem> {
-    for (field, given) in [
-        ("ordering_key", item.ordering_key.is_some()),
-        ("coalesce_key", item.coalesce_key.is_some()),
-        ("coalesce_window", item.coalesce_window.is_some()),
-    ] {
-        if given {
-            let detail = format!("`{field}` is not supported by this version: leave it out");
-            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not_supported", detail).with("field", field));
-        }
-    }
+    let relation = relation(&item)?;
     let event_type = word("type", item.event_type)?;
-    let key = item.key.map(key).transpose()?;
+    let key = item.key.map(|key| header_word("key", key)).transpose()?;
     let (body, content_type) = match (item.payload, item.body_base64) {
         (Some(payload), None) => (Bytes::copy_from_slice(payload.get().as_bytes()), "application/json"),
         (None, Some(text)) => {
@@ -195,15 +204,15 @@ fn publication(item: Item<'_>, body_bytes_max: u64, now: Timestamp) -> Result<Pu
         }
     }
     let (expires_at, deadline) = (item.expires_at, item.deadline);
-    Ok(Publication { event_type, content_type, body, key, deliver_at, expires_at, deadline })
+    Ok(Publication { event_type, content_type, body, key, deliver_at, expires_at, deadline, relation })
 }
 
 /// It is sent as the value of a header, so that a receiver can tell a repetition.
-fn key(text: String) -> Result<String, Problem> {
+fn header_word(field: &'static str, text: String) -> Result<String, Problem> {
     let visible = |b: u8| b.is_ascii_graphic() || b == b' ';
-    let text = word("key", text)?;
+    let text = word(field, text)?;
     if !text.bytes().all(visible) || text.trim().len() != text.len() {
-        return Err(invalid("key", "is sent in a header: visible ASCII, without spaces at its ends"));
+        return Err(invalid(field, "is sent in a header: visible ASCII, without spaces at its ends"));
     }
     Ok(text)
 }
@@ -213,6 +222,36 @@ fn word(field: &'static str, text: String) -> Result<String, Problem> {
         return Err(invalid(field, format!("is to be 1 to {TEXT_BYTES_MAX} bytes without control characters")));
     }
     Ok(text)
+}
+
+/// An ordering key, or a coalescing key and its window, which say for themselves when the event goes.
+fn relation(item: &Item<'_>) -> Result<Option<Relation>, Problem> {
+    let ordered = item.ordering_key.clone().map(|key| word("ordering_key", key)).transpose()?;
+    let (key, window) = match (&item.coalesce_key, &item.coalesce_window) {
+        (None, None) => return Ok(ordered.map(Relation::Ordered)),
+        (Some(key), Some(window)) => (header_word("coalesce_key", key.clone())?, window),
+        (Some(_), None) => {
+            let rule = "is missing beside `coalesce_key`: say how long to wait for newer events";
+            return Err(invalid("coalesce_window", rule));
+        }
+        (None, Some(_)) => {
+            return Err(invalid("coalesce_key", "is missing beside `coalesce_window`: say what belongs together"));
+        }
+    };
+    let window = crate::duration::parse(window).map_err(|rule| invalid("coalesce_window", rule))?;
+    if !(WINDOW_MIN..=MAX_WAIT).contains(&window) {
+        return Err(invalid("coalesce_window", "is to be 1s to 7d"));
+    }
+    for (field, given) in [
+        ("ordering_key", ordered.is_some()),
+        ("delay", item.delay.is_some()),
+        ("deliver_at", item.deliver_at.is_some()),
+    ] {
+        if given {
+            return Err(invalid(field, "stands beside `coalesce_key`, whose window says when: leave one of them out"));
+        }
+    }
+    Ok(Some(Relation::Coalesced(Coalesce { key, window })))
 }
 
 fn deliver_at(delay: Option<&str>, at: Option<Timestamp>, now: Timestamp) -> Result<Option<Timestamp>, Problem> {

@@ -111,6 +111,7 @@ struct Figures {
     expired: u64,
     dead: u64,
     cancelled: u64,
+    superseded: u64,
     resolved: u64,
     redriven: u64,
     /// Dead of all that ended.
@@ -216,6 +217,7 @@ impl Figures {
             expired: tally.get(Count::EXPIRED),
             dead: tally.get(Count::DEAD),
             cancelled: tally.get(Count::CANCELLED),
+            superseded: tally.get(Count::SUPERSEDED),
             resolved: tally.get(Count::RESOLVED),
             redriven: tally.get(Count::REDRIVEN),
             terminal_rate: ratio(tally.get(Count::DEAD), tally.ended()),

@@ -255,6 +255,7 @@ fn target(
         url: url::Url::parse(&endpoint.url).map_err(|e| problem(field("url"), &e))?,
         timeout: endpoint.timeout,
         terms: endpoint.terms.clone(),
+        order: endpoint.order,
         signer: Signer::new(&secrets).map_err(|e| problem(field("signing_secrets"), &e))?,
         idempotency_header: endpoint.idempotency_header.clone(),
         advice,
@@ -279,6 +280,7 @@ fn shown(
         let endpoint = admin::Endpoint {
             key,
             route: e.route.clone(),
+            order: e.order,
             plugin: e.plugin.clone(),
             generated_secret: made,
             disable_after: e.terms.health.disable_after,
@@ -359,6 +361,7 @@ fn breaker_fields(breaker: &BreakerPolicy) -> Value {
 
 fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
     let show = crate::duration::show;
+    let (ordering, on_dead) = endpoint.order.as_words();
     object(json!({
         "url": endpoint.url,
         "sources": endpoint.route.sources,
@@ -367,6 +370,8 @@ fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
         "timeout": show(endpoint.timeout),
         "concurrency": endpoint.concurrency,
         "rate": endpoint.rate.as_ref().map(rate_fields),
+        "ordering": ordering,
+        "on_dead": on_dead,
         "idempotency_header": endpoint.idempotency_header.as_str(),
         "on_ambiguous": match endpoint.terms.on_ambiguous {
             OnAmbiguous::Retry => "retry",

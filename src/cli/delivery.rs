@@ -200,7 +200,7 @@ const ATTEMPTS: [Column; 12] = [
     Column::time("NEXT", "next_at").lesser(5),
 ];
 
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 22] = [
     "id",
     "event",
     "event_type",
@@ -209,8 +209,11 @@ const FIELDS: [&str; 19] = [
     "endpoint",
     "host",
     "idempotency_key",
+    "ordering_key",
+    "out_of_order",
     "state",
     "reason",
+    "held_by",
     "reference",
     "note",
     "generation",

@@ -231,6 +231,7 @@ fn facts(stats: &Value) -> Vec<(&'static str, String)> {
             ("skipped", "skipped"),
             ("expired", "expired"),
             ("cancelled", "cancelled"),
+            ("superseded", "superseded"),
         ],
         total,
     );

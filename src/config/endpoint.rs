@@ -7,7 +7,7 @@ use super::settings::{Egress, EndpointSettings};
 use super::size;
 use super::source::{Found, rate, secrets};
 use crate::delivery::{
-    Backoff, EventTypes, Jitter, MAX_WAIT, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Route, Terms,
+    Backoff, EventTypes, Jitter, MAX_WAIT, Name, OnAmbiguous, OnDead, OnPluginFault, Order, RetryPolicy, Route, Terms,
 };
 use crate::egress::{self as outward, Guard};
 use crate::plugin::CONFIG_BYTES_MAX;
@@ -101,16 +101,7 @@ pub(super) fn endpoint(
     let timeout = s.duration(walk, "timeout", Duration::from_millis(100)..=Duration::from_secs(300));
     let concurrency = s.integer(walk, "concurrency", 1..=1_000);
     let rate = rate(walk, &mut s);
-    if let Some(at) = s.string(walk, "ordering")
-        && at.value != "none"
-    {
-        let (message, remedy) = if at.value == "key" {
-            ("`ordering = \"key\"` is not supported by this release".to_owned(), "write \"none\", or remove it")
-        } else {
-            (format!("`{}` is not a choice here", at.value), "write \"none\"")
-        };
-        walk.reject(&at, message, remedy);
-    }
+    let order = order(walk, &mut s);
     let ambiguous = [("retry", OnAmbiguous::Retry), ("hold", OnAmbiguous::Hold)];
     let fault = [("default", OnPluginFault::Default), ("retry", OnPluginFault::Retry), ("dead", OnPluginFault::Dead)];
     let terms = Terms {
@@ -122,7 +113,6 @@ pub(super) fn endpoint(
     let idempotency_header = idempotency_header(walk, &mut s);
     s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
     s.not_yet(walk, "coalesce", "remove it: every event is delivered by itself");
-    s.not_yet(walk, "on_dead", "remove it: there is no order to hold");
     s.close(walk);
 
     let settings = url.map(|url| EndpointSettings {
@@ -132,6 +122,7 @@ pub(super) fn endpoint(
             sources: sources.map(|at| at.value.iter().filter_map(|name| name.value.parse().ok()).collect()),
             event_types,
         },
+        order,
         plugin: references.plugin.as_ref().and_then(|at| at.value.parse::<Name>().ok()),
         plugin_config: plugin_config.map_or_else(|| serde_json::json!({}), |at| at.value),
         signing_secrets: signing.into_iter().map(|found| found.written).collect(),
@@ -142,6 +133,20 @@ pub(super) fn endpoint(
         terms,
     });
     (settings, references)
+}
+
+fn order(walk: &mut Walk<'_>, s: &mut Section<'_>) -> Order {
+    let choices = [("none", Order::Free), ("key", Order::ByKey(OnDead::default()))];
+    let order = s.choice(walk, "ordering", &choices).map(|at| at.value);
+    let on_dead = s.choice(walk, "on_dead", &[("release", OnDead::Release), ("hold", OnDead::Hold)]);
+    match (order.unwrap_or_default(), on_dead) {
+        (Order::ByKey(_), Some(on_dead)) => Order::ByKey(on_dead.value),
+        (Order::Free, Some(on_dead)) if order.is_some() || !s.has("ordering") => {
+            walk.reject(&on_dead, "there is no order to hold or release", "set `ordering = \"key\"`, or remove it");
+            Order::Free
+        }
+        (order, _) => order,
+    }
 }
 
 fn check_url(walk: &mut Walk<'_>, at: &At<String>, egress: &Egress, allowed: &[Allowed]) {

@@ -515,7 +515,20 @@ fn endpoint() -> Vec<Key> {
             "Attempts a second, on average; without `rate` there is no limit.",
         ),
         key(endpoint_key!("rate.burst"), "integer", "a second's worth", "1 to 1000000", "Attempts at once."),
-        key(endpoint_key!("ordering"), "`none`", "none", "", "Deliveries are independent of each other."),
+        key(
+            endpoint_key!("ordering"),
+            "`none`, `key`",
+            "none",
+            "",
+            "With `key`, events with the same `ordering_key` are sent one after the other, as they were accepted.",
+        ),
+        key(
+            endpoint_key!("on_dead"),
+            "`release`, `hold`",
+            "release",
+            "with `ordering = \"key\"`",
+            "Whether those behind a dead letter of their key go on, or wait until it is redriven or resolved.",
+        ),
         key(endpoint_key!("pull"), "`false`", "false", "", "Endpoints are sent to."),
         key(
             endpoint_key!("on_ambiguous"),
@@ -643,7 +656,7 @@ Every key has a variable: `HOOKGATE_` and its path in capitals, joined by two un
 const LATER: &str = "
 ## Not in this release
 
-`[server.tls]`, a `postgres://` ledger, `ordering = \"key\"`, `on_dead`, `pull = true`, `[alerts]`, `scrub` and
+`[server.tls]`, a `postgres://` ledger, `pull = true`, `[alerts]`, `scrub` and
 `coalesce` are refused with a message rather than accepted and ignored.
 ";
 

@@ -2,7 +2,7 @@
 
 use super::{Env, SecretFault, SecretRef};
 use crate::clock::Timestamp;
-use crate::delivery::{Name, Route, Terms};
+use crate::delivery::{Name, Order, Route, Terms};
 use crate::secret::Secret;
 use crate::verify::SourceSpec;
 use http::HeaderName;
@@ -269,6 +269,7 @@ impl SourceSecret {
 pub struct EndpointSettings {
     pub url: String,
     pub route: Route,
+    pub order: Order,
     pub plugin: Option<Name>,
     /// A JSON object; `{}` when none is given.
     pub plugin_config: Value,

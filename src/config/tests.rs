@@ -3,7 +3,7 @@
 use super::report::walked;
 use super::*;
 use crate::clock::Timestamp;
-use crate::delivery::{Backoff, BreakerPolicy, HealthPolicy, Jitter, Name, OnAmbiguous, OnPluginFault};
+use crate::delivery::{Backoff, BreakerPolicy, HealthPolicy, Jitter, Name, OnAmbiguous, OnDead, OnPluginFault, Order};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -233,9 +233,10 @@ fn every_rule_has_its_message() {
             "nothing behind `verify:`",
         ),
         (e("pull = true"), "tenants.a.endpoints.e.pull", "not supported by this release"),
-        (e("ordering = \"key\""), "tenants.a.endpoints.e.ordering", "not supported by this release"),
-        (e("ordering = \"fifo\""), "tenants.a.endpoints.e.ordering", "\"none\""),
-        (e("on_dead = \"hold\""), "tenants.a.endpoints.e.on_dead", "not supported by this release"),
+        (e("ordering = \"fifo\""), "tenants.a.endpoints.e.ordering", "\"none\" or \"key\""),
+        (e("on_dead = \"hold\""), "tenants.a.endpoints.e.on_dead", "set `ordering = \"key\"`"),
+        (e("ordering = \"none\"\non_dead = \"release\""), "tenants.a.endpoints.e.on_dead", "no order to hold"),
+        (e("ordering = \"key\"\non_dead = \"drop\""), "tenants.a.endpoints.e.on_dead", "\"release\" or \"hold\""),
         (e("breaker = { after = 5 }"), "tenants.a.endpoints.e.breaker.after", "failures"),
         (e("breaker = 5"), "tenants.a.endpoints.e.breaker", "`true`, `false` or a table"),
         (e("breaker = { failures = 0 }"), "tenants.a.endpoints.e.breaker.failures", "1 to 10000"),
@@ -424,6 +425,8 @@ fn the_full_file_means_what_it_says() {
     assert_eq!(billing.signing_secrets.len(), 1);
     assert_eq!(billing.timeout, second * 5);
     assert_eq!(billing.concurrency, 4);
+    assert_eq!(billing.order, Order::ByKey(OnDead::Hold));
+    assert_eq!(acme.endpoints[&name("growing")].order, Order::Free);
     assert_eq!(billing.rate, Some(Rate { per_second: 50.0, burst: 100 }));
     assert_eq!(billing.idempotency_header.as_str(), "x-idempotency");
     assert_eq!(billing.terms.on_ambiguous, OnAmbiguous::Hold);

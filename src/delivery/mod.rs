@@ -8,6 +8,7 @@ mod health;
 mod histogram;
 mod id;
 mod kept;
+mod order;
 mod outcome;
 mod policy;
 mod state;
@@ -26,6 +27,7 @@ pub use id::{
     AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId, TrialId,
 };
 pub use kept::{KeptBody, Measured};
+pub use order::{OnDead, Order};
 pub use outcome::{
     DecidedBy, Disposition, Fault, FaultKind, Outcome, PauseScope, Phase, Reason, RetryAfter, RetryHint, SkipReason,
     TransportKind, Verdict,

@@ -3,7 +3,7 @@
 use super::Crew;
 use super::attempt::{decision, words, write_down};
 use crate::clock::Timestamp;
-use crate::delivery::{DecidedBy, Outcome, Reason, Terms};
+use crate::delivery::{DecidedBy, Order, Outcome, Reason, Terms};
 use crate::ledger::{AttemptRecord, Lease, LedgerError, Settlement};
 use futures_util::StreamExt as _;
 
@@ -41,13 +41,15 @@ pub(super) async fn expire(crew: &Crew, after: Timestamp) -> Result<Timestamp, L
     }
 }
 
-/// Ends what is older than its endpoint allows, where the endpoint is closed; at an open one, its turn comes by itself.
+/// Ends what is older than its endpoint allows, where the endpoint is closed, or orders by key; at any other, its turn
+/// comes by itself.
 pub(super) async fn expire_aged(crew: &Crew) -> Result<(), LedgerError> {
     loop {
         let now = crew.clock.now();
-        let closed = crew.targets.endpoints().into_iter().filter(|key| !crew.slots.is_open(*key, now));
-        let limited = closed.filter_map(|key| {
-            let max_age = crew.targets.endpoint(key)?.terms.retry.max_age?;
+        let limited = crew.targets.endpoints().into_iter().filter_map(|key| {
+            let target = crew.targets.endpoint(key)?;
+            let waits = target.order != Order::Free || !crew.slots.is_open(key, now);
+            let max_age = target.terms.retry.max_age.filter(|_| waits)?;
             Some((key, now.minus(max_age)))
         });
         let began_by: Vec<_> = limited.collect();

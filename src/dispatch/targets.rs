@@ -1,7 +1,7 @@
 //! Where deliveries go, as the dispatcher needs to know it.
 
 use super::trial::Trial;
-use crate::delivery::{Name, PluginVersionId, Terms};
+use crate::delivery::{Name, Order, PluginVersionId, Terms};
 use crate::ledger::{EndpointKey, SourceKey};
 use crate::plugin::Rules;
 use crate::verify::standard::Signer;
@@ -18,6 +18,7 @@ pub struct Target {
     pub url: url::Url,
     pub timeout: Duration,
     pub terms: Terms,
+    pub order: Order,
     pub signer: Signer,
     pub idempotency_header: HeaderName,
     pub advice: Advice,

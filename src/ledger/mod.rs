@@ -11,6 +11,7 @@ mod adoptions;
 mod answers;
 mod error;
 mod operations;
+mod ordering;
 mod pace;
 mod past;
 mod plugins;
@@ -29,6 +30,7 @@ pub use error::LedgerError;
 pub use operations::{
     Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, ResolveAs, Resolved, Retention,
 };
+pub use ordering::OrderingKey;
 pub use past::{Past, PastAttempt, PastDetail, PastEvent, PastFilter, PastPage, PastPlace, PastRoom};
 pub use plugins::{
     ACTIVATIONS_MAX, Activate, Activated, ActivationRow, Change, Disable, FaultRow, Findings, History, Judgement,

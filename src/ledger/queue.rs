@@ -1,6 +1,6 @@
 //! The way of an event through the ledger: accept, claim, settle, rescue.
 
-use super::{EndpointKey, LedgerError, Slot, SourceKey, TenantKey};
+use super::{EndpointKey, LedgerError, OrderingKey, Slot, SourceKey, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{
     AttemptId, DecidedBy, Decision, DeliveryId, EndpointStatus, EventId, History, KeptBody, Name, PluginVersionId,
@@ -45,7 +45,7 @@ pub trait Queue: Send + Sync + 'static {
     async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError>;
 
     /// Pending deliveries of these endpoints whose generation began by the time beside each, leased so that their end can
-    /// be settled: for closed endpoints, which no claim reaches. At most `limit`; fewer means that there are no more.
+    /// be settled: for closed endpoints, and what waits for its key's turn, which no claim reaches. At most `limit`; fewer means that there are no more.
     async fn outlived(
         &self,
         began_by: Vec<(EndpointKey, Timestamp)>,
@@ -131,6 +131,8 @@ pub struct NewDelivery {
     pub endpoint: EndpointKey,
     /// With a slot, the delivery starts at once.
     pub slot: Option<Slot>,
+    /// With a key, it waits for those of its endpoint and key that were accepted before it, and takes no slot.
+    pub order: Option<OrderingKey>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,6 +142,8 @@ pub enum Accepted {
     Duplicate(EventId),
     /// The same dedup key with another body: the first is kept.
     KeyReused(EventId),
+    /// It is coalesced until this time, and would be too late by then: nothing is kept.
+    TooLateAt(Timestamp),
 }
 
 /// The right to settle one attempt, with what the ledger knew when it was given. The token fences whoever comes late:

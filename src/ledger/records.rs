@@ -106,6 +106,10 @@ pub struct EventRow {
     pub deliver_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
+    pub ordering_key: Option<String>,
+    pub coalesce_key: Option<String>,
+    /// The event that took its place in their coalescing window.
+    pub superseded_by: Option<EventId>,
     /// The ids of its deliveries; filled for a single event only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deliveries: Option<Vec<DeliveryId>>,
@@ -142,6 +146,12 @@ pub struct DeliveryRow {
     pub idempotency_key: String,
     /// The note of the last redrive or resolution.
     pub note: Option<String>,
+    /// Where its endpoint orders by key: the key in whose order it is sent.
+    pub ordering_key: Option<String>,
+    /// The first delivery of its key, for whose end it waits.
+    pub held_by: Option<DeliveryId>,
+    /// It was redriven after its key had gone on without it.
+    pub out_of_order: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -188,6 +188,8 @@ impl Count {
     pub const STATUS_429: Count = Count(11);
     /// Answers 429 and 503 that paused the endpoint.
     pub const THROTTLED: Count = Count(12);
+    /// Taken back since a later event of a coalescing window took their place.
+    pub const SUPERSEDED: Count = Count(13);
     /// Of a source: events stored, repetitions, and keys that came with another body.
     pub const EVENTS: Count = Count(16);
     pub const DUPLICATES: Count = Count(17);

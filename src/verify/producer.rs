@@ -1,6 +1,6 @@
 //! Events published by API: what vouches for them is the caller's token.
 
-use super::{Dedup, Event, Verified};
+use super::{Dedup, Event, Relation, Verified};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
 use crate::secret::Secret;
@@ -71,6 +71,7 @@ fn made(publication: Publication, dedup: Option<Dedup>, now: Timestamp) -> Verif
         deliver_at: publication.deliver_at,
         expires_at: publication.expires_at,
         deadline: publication.deadline,
+        relation: publication.relation.map(Box::new),
     })
 }
 
@@ -84,6 +85,7 @@ pub struct Publication {
     pub deliver_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
+    pub relation: Option<Relation>,
 }
 
 /// The digest of a dedup key. Every part is length-prefixed, so that no two lists of parts run together.

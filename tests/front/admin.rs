@@ -136,7 +136,7 @@ async fn publishing_a_batch() {
     let events = format!("{ACME}/events");
     let batch = "{\"events\":[{\"type\":\"push\",\"key\":\"a\",\"payload\":{\"n\":1}},{\"type\":\"\",\"payload\":1},\
                  {\"type\":\"push\",\"key\":\"a\",\"payload\":{\"n\":1}},{\"typ\":\"push\"},\
-                 {\"type\":\"push\",\"payload\":2,\"ordering_key\":\"x\"}]}";
+                 {\"type\":\"push\",\"payload\":2,\"coalesce_key\":\"x\"}]}";
     assert_golden("batch", &office.post(&events, batch).await);
     assert_eq!(office.ledger.stored.lock().unwrap().len(), 1);
     let item = "{\"type\":\"push\",\"payload\":1}";

@@ -1,8 +1,8 @@
 //! The admin API where something is wrong: each error by its code.
 
 use crate::office::{Office, TOKEN, office, office_with};
-use hookgate::delivery::DeliveryState;
-use hookgate::ledger::{LedgerError, Redriven};
+use hookgate::delivery::{DeliveryState, OnDead};
+use hookgate::ledger::{LedgerError, OrderingKey, Redriven};
 use hookgate::secret::Secret;
 
 const ACME: &str = "/v1/tenants/acme";
@@ -226,6 +226,8 @@ async fn bodies_that_are_not_what_is_asked_for() {
 async fn events_that_break_a_bound() {
     let office = office().await;
     let long = "x".repeat(257);
+    let coalesced =
+        |key: &str, window: &str| format!("\"payload\":1,\"coalesce_key\":\"{key}\",\"coalesce_window\":\"{window}\"");
     for (fields, code, named) in [
         (String::new(), "invalid", "payload"),
         ("\"payload\":1,\"body_base64\":\"AA==\"".to_owned(), "invalid", "body_base64"),
@@ -245,9 +247,20 @@ async fn events_that_break_a_bound() {
         ("\"payload\":1,\"expires_at\":\"2026-01-01T00:00:00Z\"".to_owned(), "invalid", "expires_at"),
         ("\"payload\":1,\"delay\":\"1h\",\"expires_at\":\"2026-01-01T00:30:00Z\"".to_owned(), "invalid", "expires_at"),
         ("\"payload\":1,\"deadline\":\"2025-01-01T00:00:00Z\"".to_owned(), "invalid", "deadline"),
-        ("\"payload\":1,\"ordering_key\":\"a\"".to_owned(), "not_supported", "ordering_key"),
-        ("\"payload\":1,\"coalesce_key\":\"a\"".to_owned(), "not_supported", "coalesce_key"),
-        ("\"payload\":1,\"coalesce_window\":\"1s\"".to_owned(), "not_supported", "coalesce_window"),
+        ("\"payload\":1,\"ordering_key\":\"\"".to_owned(), "invalid", "ordering_key"),
+        (format!("\"payload\":1,\"ordering_key\":\"{long}\""), "invalid", "ordering_key"),
+        ("\"payload\":1,\"ordering_key\":\"a\\u0000b\"".to_owned(), "invalid", "ordering_key"),
+        ("\"payload\":1,\"ordering_key\":5".to_owned(), "invalid", "ordering_key"),
+        ("\"payload\":1,\"coalesce_key\":\"a\"".to_owned(), "invalid", "coalesce_window"),
+        ("\"payload\":1,\"coalesce_window\":\"1s\"".to_owned(), "invalid", "coalesce_key"),
+        (coalesced("ü", "1s"), "invalid", "coalesce_key"),
+        (coalesced(&long, "1s"), "invalid", "coalesce_key"),
+        (coalesced("a", "999ms"), "invalid", "coalesce_window"),
+        (coalesced("a", "8d"), "invalid", "coalesce_window"),
+        (coalesced("a", "soon"), "invalid", "coalesce_window"),
+        (coalesced("a", "1s") + ",\"ordering_key\":\"a\"", "invalid", "ordering_key"),
+        (coalesced("a", "1s") + ",\"delay\":\"1s\"", "invalid", "delay"),
+        (coalesced("a", "1s") + ",\"deliver_at\":\"2026-01-02T00:00:00Z\"", "invalid", "deliver_at"),
     ] {
         let comma = if fields.is_empty() { "" } else { "," };
         let body = format!("{{\"type\":\"push\"{comma}{fields}}}");
@@ -265,6 +278,31 @@ async fn events_that_break_a_bound() {
     assert_eq!(office.post(&format!("{ACME}/events"), a_week).await.status, 200);
 }
 
+/// An order that nobody keeps is not promised.
+#[tokio::test]
+async fn an_ordering_key_needs_an_endpoint_that_orders() {
+    let office = office().await;
+    let publish =
+        |event_type: &str| format!("{{\"type\":\"{event_type}\",\"payload\":1,\"ordering_key\":\"order 7\"}}");
+    let events = format!("{ACME}/events");
+    let is = office.refusal("POST", &events, &publish("other")).await;
+    assert_refusal(&is, 422, "invalid", "ordering_key", "nobody takes it");
+    let told = office.post(&events, &publish("other")).await.json()["detail"].to_string();
+    assert!(told.contains("no endpoint that takes this event orders by key"), "{told}");
+    assert_eq!(office.post(&format!("{ACME}/events"), &publish("push")).await.status, 200);
+    let coalesced = "{\"type\":\"push\",\"payload\":1,\"coalesce_key\":\"a\",\"coalesce_window\":\"7d\"}";
+    assert_eq!(office.post(&format!("{ACME}/events"), coalesced).await.status, 200);
+    assert_eq!(office.post(&format!("{ACME}/events"), "{\"type\":\"push\",\"payload\":1}").await.status, 200);
+    let stored = office.ledger.stored.lock().unwrap();
+    let order = OrderingKey::of("order 7", OnDead::Hold);
+    assert_eq!(stored.iter().map(|one| one.orders[0]).collect::<Vec<_>>(), [Some(order), None, None]);
+    let slots: Vec<bool> = stored.iter().map(|one| one.deliveries[0].1).collect();
+    assert_eq!(slots, [false, false, true], "what waits takes no slot");
+    assert_eq!(stored[0].event.ordering_key(), Some("order 7"));
+    let coalesce = stored[1].event.coalesce().unwrap();
+    assert_eq!((coalesce.key.as_str(), coalesce.window.as_secs()), ("a", 604_800));
+}
+
 /// Deep JSON exhausts no stack, wherever it stands.
 #[tokio::test]
 async fn deep_json_is_opaque_or_refused() {
@@ -278,7 +316,7 @@ async fn deep_json_is_opaque_or_refused() {
         (format!("{{\"events\":{deep}}}"), 200, ""),
         (format!("{{\"type\":{deep}}}"), 422, "invalid"),
         (format!("{{\"other\":{deep}}}"), 422, "unknown_field"),
-        (format!("{{\"type\":\"a\",\"payload\":1,\"ordering_key\":{deep}}}"), 422, "not_supported"),
+        (format!("{{\"type\":\"a\",\"payload\":1,\"ordering_key\":{deep}}}"), 422, "invalid"),
         (deep, 422, "invalid"),
     ] {
         let reply = office.post(&events, &body).await;

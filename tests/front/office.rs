@@ -11,7 +11,7 @@ use hookgate::admin::{
 use hookgate::clock::{Clock, Timestamp};
 use hookgate::delivery::{
     AttemptId, Bounds, Counts, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Failing, Health, Mint,
-    Name, PluginVersionId, Route, Said, Share, TrialId, Tripped, Window,
+    Name, OnDead, Order, PluginVersionId, Route, Said, Share, TrialId, Tripped, Window,
 };
 use hookgate::http::{Limits, serve};
 use hookgate::ledger::{
@@ -185,6 +185,7 @@ fn estate() -> Estate {
     let endpoint = |key, route, fields: &Value| Endpoint {
         key: EndpointKey(key),
         route,
+        order: if key == 1 { Order::ByKey(OnDead::Hold) } else { Order::Free },
         plugin: Some(name(if key == 1 { "rules" } else { "filed" })),
         generated_secret: None,
         disable_after: (key == 1).then(|| Duration::from_secs(432_000)),
@@ -239,6 +240,9 @@ fn rows() -> Vec<(TenantKey, DeliveryDetail)> {
             sequence: 41,
             idempotency_key: "order-7".to_owned(),
             note: None,
+            ordering_key: None,
+            held_by: None,
+            out_of_order: false,
         };
         let attempt = AttemptRow {
             id: AttemptId::from(mint.mint(NOW, &Fixed)),

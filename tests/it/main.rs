@@ -23,6 +23,7 @@ mod examples;
 mod fairness;
 mod health;
 mod idempotency;
+mod order;
 mod past;
 mod plugins;
 mod refusals;

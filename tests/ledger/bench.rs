@@ -154,9 +154,9 @@ impl Bench {
                 .iter()
                 .map(|text| match text.strip_prefix('+') {
                     Some(endpoint) => {
-                        NewDelivery { endpoint: self.endpoint(endpoint), slot: Some(self.slot(endpoint)) }
+                        NewDelivery { endpoint: self.endpoint(endpoint), slot: Some(self.slot(endpoint)), order: None }
                     }
-                    None => NewDelivery { endpoint: self.endpoint(text), slot: None },
+                    None => NewDelivery { endpoint: self.endpoint(text), slot: None, order: None },
                 })
                 .collect(),
             now,

@@ -296,7 +296,7 @@ async fn a_pause_is_committed_with_the_outcome_and_closes_the_slots() {
         tenant: bench.tenant("acme"),
         source: None,
         event: crate::support::verified("acme", publication("t", None, "x"), secs(9), now),
-        deliveries: vec![NewDelivery { endpoint: billing, slot: Some(arriving) }],
+        deliveries: vec![NewDelivery { endpoint: billing, slot: Some(arriving), order: None }],
         now,
     };
     assert!(matches!(bench.ledger.accept(accept).await, Ok(Accepted::New(_))));
@@ -375,13 +375,14 @@ async fn a_slot_for_an_endpoint_that_closed_meanwhile_is_given_back() {
 async fn what_is_not_declared_is_refused_and_harms_no_other() {
     let bench = Bench::new().await;
     let bad = Accept {
-        deliveries: vec![NewDelivery { endpoint: EndpointKey(999), slot: None }],
+        deliveries: vec![NewDelivery { endpoint: EndpointKey(999), slot: None, order: None }],
         ..bench.acceptance(publication("t", Some("k"), "x"), &[])
     };
     let foreign = Accept {
         deliveries: vec![NewDelivery {
             endpoint: bench.directory.tenants["globex"].endpoints["billing"].key,
             slot: None,
+            order: None,
         }],
         ..bench.acceptance(publication("t", Some("k"), "x"), &[])
     };

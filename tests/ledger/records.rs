@@ -93,7 +93,7 @@ async fn every_filter_of_the_delivery_log() {
         tenant: acme,
         source: Some(bench.directory.tenants["acme"].sources["github"]),
         event: verified("acme", publication("push", None, "b"), WINDOW, now),
-        deliveries: vec![NewDelivery { endpoint: bench.endpoint("crm"), slot: Some(bench.slot("crm")) }],
+        deliveries: vec![NewDelivery { endpoint: bench.endpoint("crm"), slot: Some(bench.slot("crm")), order: None }],
         now,
     };
     assert!(matches!(bench.ledger.accept(accept).await, Ok(Accepted::New(_))));

@@ -29,6 +29,7 @@ pub struct Stored {
     pub source: Option<SourceKey>,
     pub event: Event,
     pub deliveries: Vec<(EndpointKey, bool)>,
+    pub orders: Vec<Option<OrderingKey>>,
 }
 
 #[derive(Default)]
@@ -117,9 +118,10 @@ impl Queue for FakeLedger {
                 known.insert(digest, (id, event.body_digest));
             }
         }
+        let orders = accept.deliveries.iter().map(|d| d.order).collect();
         let deliveries = accept.deliveries.iter().map(|d| (d.endpoint, d.slot.is_some())).collect();
         let (tenant, source) = (accept.tenant, accept.source);
-        self.stored.lock().unwrap().push(Stored { id, tenant, source, event, deliveries });
+        self.stored.lock().unwrap().push(Stored { id, tenant, source, event, deliveries, orders });
         Ok(Accepted::New(id))
     }
 
@@ -576,6 +578,9 @@ fn event_row(stored: &Stored, deliveries: Option<Vec<DeliveryId>>) -> EventRow {
         deliver_at: event.deliver_at,
         expires_at: event.expires_at,
         deadline: event.deadline,
+        ordering_key: event.ordering_key().map(str::to_owned),
+        coalesce_key: event.coalesce().map(|coalesce| coalesce.key.clone()),
+        superseded_by: None,
         deliveries,
     }
 }

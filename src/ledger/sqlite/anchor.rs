@@ -4,6 +4,7 @@
 use super::SqliteLedger;
 use super::codec::int;
 use super::fault::Fault;
+use super::ordering::HELD;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::MAX_WAIT;
@@ -48,11 +49,11 @@ fn step(
          FROM delivery d INDEXED BY delivery_live \
          LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
          LEFT JOIN attempt a ON a.tenant = d.tenant AND a.delivery = d.id AND a.number = d.attempts \
-         WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at IS NOT NULL AND (d.due_at, d.tenant, d.id) > (?2, ?3, ?4) \
+         WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at < ?6 AND (d.due_at, d.tenant, d.id) > (?2, ?3, ?4) \
          ORDER BY d.due_at, d.tenant, d.id LIMIT ?5",
     )?;
     let limit = int(BATCH_ROWS_MAX as u64);
-    let mut rows = statement.query((endpoint.0, from.due_at, from.tenant, from.id, limit))?;
+    let mut rows = statement.query((endpoint.0, from.due_at, from.tenant, from.id, limit, HELD.as_millis()))?;
     let (mut late, mut last, mut seen) = (Vec::new(), from, 0);
     while let Some(row) = rows.next()? {
         last = Place { due_at: row.get(2)?, tenant: row.get(0)?, id: row.get(1)? };

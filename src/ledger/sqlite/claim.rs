@@ -4,11 +4,12 @@ use super::births::Needs;
 use super::codec::{count, time, time_opt};
 use super::fault::Fault;
 use super::keyring::Place;
+use super::ordering::HELD;
 use super::shared::Shared;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, EndpointStatus, EventId, History};
-use crate::ledger::{EndpointKey, Lease, Slot, SourceKey, TenantKey};
+use crate::ledger::{EndpointKey, EventContent, Lease, Slot, SourceKey, TenantKey};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub(super) struct EventHead {
     pub event_type: String,
     pub content_type: String,
     pub key: Option<String>,
+    /// Of a coalesced event.
+    pub idempotency_key: Option<String>,
     pub accepted_at: Timestamp,
     /// Where the content is; `None`: erased.
     pub payload: Option<i64>,
@@ -52,6 +55,11 @@ impl Leased {
             1 => Place::EventContent(event),
             revision => Place::RevisionContent(delivery, revision),
         }
+    }
+
+    pub(super) fn idempotency_key(&self, event: &EventContent) -> String {
+        let frozen = self.head.as_ref().and_then(|head| head.idempotency_key.as_deref());
+        idempotency_key(frozen.or(event.key.as_deref()), self.event, self.origin)
     }
 }
 
@@ -101,7 +109,7 @@ impl Verb for ClaimDue {
             } else {
                 refuse_closed(w, endpoint, self.now);
             }
-            let first: Option<i64> = w.sql.next_due.query_row([endpoint.0], |row| row.get(0))?;
+            let first: Option<i64> = w.sql.next_due.query_row((endpoint.0, HELD.as_millis()), |row| row.get(0))?;
             next_due.extend(first.map(|due| (endpoint, Timestamp::from_millis(due))));
             from += slots;
         }
@@ -145,6 +153,7 @@ fn due_rows(
                 event_type,
                 content_type: row.get(15)?,
                 key: row.get(16)?,
+                idempotency_key: row.get(21)?,
                 accepted_at: time(row, 17)?,
                 payload: match own {
                     Some(own) => Some(own),

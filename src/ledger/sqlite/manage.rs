@@ -2,6 +2,7 @@
 
 use super::codec::{state_code, state_of};
 use super::fault::Fault;
+use super::ordering::Leaving;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Health, Name, Reason};
@@ -160,7 +161,8 @@ impl Verb for RedriveDead {
         }
         w.effects.pending += 1;
         w.tallies.count(self.tenant, standing.endpoint, Count::REDRIVEN, self.now);
-        w.wake(standing.endpoint, self.now, self.now);
+        let due = w.rejoin(self.tenant, self.delivery, standing.endpoint, self.now)?;
+        w.wake(standing.endpoint, due, self.now);
         Ok(Some(Redriven::Done { generation, revision }))
     }
 }
@@ -199,6 +201,7 @@ impl Verb for CancelPending {
             return Ok(Cancelled::NotPending(standing.state));
         }
         finish(w, self.tenant, self.delivery, DeliveryState::Cancelled, Reason::CANCELLED.as_str(), None, self.now)?;
+        w.leave_line(self.tenant, self.delivery, standing.endpoint, Leaving::Ended, self.now)?;
         w.effects.pending -= 1;
         w.tallies.count(self.tenant, standing.endpoint, Count::CANCELLED, self.now);
         Ok(Cancelled::Done)
@@ -225,6 +228,7 @@ impl Verb for ResolveDead {
         }
         let (reason, note) = (self.how.as_str(), self.note.as_deref());
         finish(w, self.tenant, self.delivery, DeliveryState::Resolved, reason, note, self.now)?;
+        w.leave_line(self.tenant, self.delivery, standing.endpoint, Leaving::Ended, self.now)?;
         w.effects.dead -= 1;
         w.effects.dead_removed = true;
         w.tallies.count(self.tenant, standing.endpoint, Count::RESOLVED, self.now);

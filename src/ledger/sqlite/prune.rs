@@ -3,11 +3,12 @@
 //! passed by, and found again on the next round.
 
 use super::fault::Fault;
+use super::ordering::Leaving;
 use super::writer::{Verb, Writer};
-use super::{SqliteLedger, answers, codec, rejections, stats};
+use super::{SqliteLedger, answers, coalescing, codec, rejections, stats};
 use crate::clock::Timestamp;
-use crate::delivery::DeliveryState;
-use crate::ledger::{LedgerError, Pruned, Retention, TenantKey};
+use crate::delivery::{DeliveryId, DeliveryState};
+use crate::ledger::{EndpointKey, LedgerError, Pruned, Retention, TenantKey};
 use rusqlite::{Connection, OptionalExtension as _};
 use std::sync::{Mutex, PoisonError};
 
@@ -166,7 +167,7 @@ impl Verb for Prune {
         for (tenant, event) in &self.found.events {
             let over = over_at(w.connection, *tenant, event)?;
             if over.is_some_and(|at| self.now.since(at) >= spans(&self.retention, *tenant).1) {
-                done.rows_removed += remove(w, *tenant, event)?;
+                done.rows_removed += remove(w, *tenant, event, self.now)?;
             }
         }
         for (tenant, before) in &self.found.rejections {
@@ -180,6 +181,9 @@ impl Verb for Prune {
         let answers = answers::prune(w.connection, self.now, BATCH_ROWS_MAX)?;
         done.rows_removed += answers as u64;
         done.more |= answers == BATCH_ROWS_MAX;
+        let ended = coalescing::sweep(w.connection, self.now, self.retention.batch_rows_max.clamp(1, BATCH_ROWS_MAX))?;
+        done.rows_removed += ended as u64;
+        done.more |= ended >= self.retention.batch_rows_max;
         Ok(done)
     }
 }
@@ -216,15 +220,18 @@ fn erase(connection: &Connection, payload: &Payload) -> Result<(), Fault> {
 }
 
 /// An event with all that belongs to it. Gives the rows of events and deliveries that went.
-fn remove(w: &mut Writer<'_>, tenant: u32, event: &[u8; 16]) -> Result<u64, Fault> {
+fn remove(w: &mut Writer<'_>, tenant: u32, event: &[u8; 16], now: Timestamp) -> Result<u64, Fault> {
     let connection = w.connection;
     let mut own = connection.prepare_cached(
-        "SELECT d.id, d.state, d.payload FROM event e JOIN delivery d ON d.tenant = e.tenant AND d.event = e.id \
+        "SELECT d.id, d.state, d.endpoint FROM event e JOIN delivery d ON d.tenant = e.tenant AND d.event = e.id \
          AND d.id > e.id AND d.id <= e.last WHERE e.tenant = ? AND e.id = ?",
     )?;
-    let rows = own.query_map((tenant, event), |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let deliveries: Vec<([u8; 16], i64)> = rows.collect::<rusqlite::Result<_>>()?;
-    for (delivery, state) in &deliveries {
+    let rows = own.query_map((tenant, event), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let deliveries: Vec<([u8; 16], i64, u32)> = rows.collect::<rusqlite::Result<_>>()?;
+    for (delivery, state, endpoint) in &deliveries {
+        // A dead one may have held its key.
+        let id = DeliveryId::from_bytes(*delivery);
+        w.leave_line(TenantKey(tenant), id, EndpointKey(*endpoint), Leaving::Ended, now)?;
         for sql in [
             "DELETE FROM payload WHERE id IN (SELECT payload FROM revision WHERE tenant = ? AND delivery = ?)",
             "DELETE FROM revision WHERE tenant = ? AND delivery = ?",

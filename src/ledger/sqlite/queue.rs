@@ -7,6 +7,7 @@ use super::declare::Declare;
 use super::fault::Fault;
 use super::health::Reanchor;
 use super::keyring::{Place, TenantCipher};
+use super::ordering::HELD;
 use super::settle::{self, SettleAttempt};
 use super::{SqliteLedger, closed};
 use crate::clock::Timestamp;
@@ -49,8 +50,8 @@ impl Queue for SqliteLedger {
                 continue;
             }
             last = mint().into();
-            let NewDelivery { endpoint, slot } = new;
-            deliveries.push(Arriving { id: last, endpoint, slot, sequence: 0, leased_until: None });
+            let NewDelivery { endpoint, slot, order } = new;
+            deliveries.push(Arriving { id: last, endpoint, slot, order, sequence: 0, leased_until: None });
         }
         let cipher = self.cipher(accept.tenant)?;
         let event = accept.event;
@@ -68,7 +69,7 @@ impl Queue for SqliteLedger {
             tokio::task::spawn_blocking(seal).await.map_err(|_| closed())?.map_err(Fault::from)?
         };
         let (tenant, source, now) = (accept.tenant, accept.source, accept.now);
-        self.ask(AcceptEvent { tenant, source, event, sealed, id, last, deliveries, now }, weight).await
+        self.ask(AcceptEvent { tenant, source, event, sealed, id, last, deliveries, now, superseded: 0 }, weight).await
     }
 
     async fn claim(&self, slots: Vec<Slot>, now: Timestamp) -> Result<Claims, LedgerError> {
@@ -105,13 +106,12 @@ impl Queue for SqliteLedger {
             }
         };
         let mut claimed = Vec::with_capacity(read.len());
-        for (leased, content) in read {
-            match (content, leased.slot) {
+        for (mut leased, content) in read {
+            match (content, leased.slot.take()) {
                 (Some(event), Some(slot)) => claimed.push(Claimed {
                     lease: leased.lease,
                     sequence: leased.sequence,
-                    idempotency_key: super::claim::idempotency_key(event.key.as_deref(), event.id, leased.origin)
-                        .into(),
+                    idempotency_key: leased.idempotency_key(&event).into(),
                     event: Arc::new(event),
                     slot,
                 }),
@@ -179,6 +179,7 @@ impl Queue for SqliteLedger {
         let mut moved = 0;
         for (endpoint, longest) in longest_waits {
             moved += self.bring_forward(*endpoint, *longest, now).await?;
+            self.bring_lines_forward(*endpoint, *longest, now).await?;
         }
         Ok(moved)
     }
@@ -189,13 +190,13 @@ impl Queue for SqliteLedger {
             let mut each = connection.prepare_cached("SELECT id FROM endpoint")?;
             let mut first = connection.prepare_cached(
                 "SELECT min(due_at) FROM delivery INDEXED BY delivery_live \
-                 WHERE state = 0 AND endpoint = ? AND due_at IS NOT NULL",
+                 WHERE state = 0 AND endpoint = ? AND due_at < ?",
             )?;
             let mut all = BTreeMap::new();
             let mut rows = each.query([])?;
             while let Some(row) = rows.next()? {
                 let endpoint: u32 = row.get(0)?;
-                let due: Option<i64> = first.query_row([endpoint], |row| row.get(0))?;
+                let due: Option<i64> = first.query_row((endpoint, HELD.as_millis()), |row| row.get(0))?;
                 all.extend(due.map(|due| (EndpointKey(endpoint), Timestamp::from_millis(due))));
             }
             Ok(all)

@@ -317,7 +317,7 @@ fn one_event(connection: &Connection, tenant: TenantKey, id: EventId) -> Result<
     let mut rows = statement.query((tenant.0, id.to_bytes()))?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let mut event = event_row(row)?;
-    let last: [u8; 16] = row.get(12)?;
+    let last: [u8; 16] = row.get(15)?;
     let mut own = connection
         .prepare_cached("SELECT id FROM delivery WHERE tenant = ? AND id > ? AND id <= ? AND event = ? ORDER BY id")?;
     let ids =
@@ -368,7 +368,8 @@ impl Records for SqliteLedger {
 
     async fn event(&self, tenant: TenantKey, id: EventId) -> Result<Option<EventRow>, LedgerError> {
         let (event, whole) = self.read_whole(move |c| one_event(c, tenant, id)).await?;
-        let has_none = |event: &EventRow| event.deliveries.as_ref().is_some_and(Vec::is_empty);
+        let has_none =
+            |event: &EventRow| event.superseded_by.is_none() && event.deliveries.as_ref().is_some_and(Vec::is_empty);
         if !whole && event.as_ref().is_none_or(has_none) { Err(super::not_written()) } else { Ok(event) }
     }
 

@@ -3,6 +3,7 @@
 use super::births::{FIRST_TOKEN, Needs};
 use super::codec::{int, state_code};
 use super::fault::Fault;
+use super::ordering::{HELD, HELD_BY_KEY, Leaving};
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{
@@ -51,7 +52,7 @@ impl Verb for SettleAttempt {
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Settled, Fault> {
         let Settlement { lease, record, decision, now, .. } = &*self.settlement;
-        let next = next(&decision.disposition);
+        let mut next = next(&decision.disposition);
         let released = matches!(decision.disposition, Disposition::Released { .. });
         let before = &lease.history;
         let interrupted = match (released, record.outcome) {
@@ -63,6 +64,10 @@ impl Verb for SettleAttempt {
         // On what the row has: a canary's attempts may have been taken off it meanwhile.
         let counted = u32::from(!released);
         let birth = if lease.token == FIRST_TOKEN { w.take_birth(lease.delivery) } else { None };
+        let born = birth.is_some();
+        if !born && next.due.is_some() && w.is_held(lease.tenant, lease.delivery, lease.endpoint)? {
+            (next.due, next.reason) = (Some(HELD), Some(&HELD_BY_KEY));
+        }
         let held = match birth {
             Some(birth) => w.sql.insert_settled.execute(rusqlite::params![
                 lease.tenant.0,
@@ -137,6 +142,10 @@ impl Verb for SettleAttempt {
         if next.state == DeliveryState::Dead {
             w.effects.dead += 1;
             w.effects.dead_since.push(*now);
+        }
+        if !born && next.state.is_terminal() {
+            let leaving = if next.state == DeliveryState::Dead { Leaving::Dead } else { Leaving::Ended };
+            w.leave_line(lease.tenant, lease.delivery, lease.endpoint, leaving, *now)?;
         }
         Ok(Settled::Stored)
     }

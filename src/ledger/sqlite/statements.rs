@@ -51,12 +51,12 @@ statements! {
 
     due: "SELECT d.tenant, d.id, d.event, d.origin, d.sequence, d.generation, d.revision, d.attempts, d.counted, \
           d.interrupted, d.began_at, d.token, d.payload, e.source, e.type, e.content_type, e.key, e.accepted_at, \
-          e.expires_at, e.payload, e.deliver_at \
+          e.expires_at, e.payload, e.deliver_at, e.idempotency_key \
           FROM delivery d INDEXED BY delivery_live \
           LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
           WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at <= ?2 ORDER BY d.due_at LIMIT ?3";
     next_due: "SELECT min(due_at) FROM delivery INDEXED BY delivery_live \
-               WHERE state = 0 AND endpoint = ? AND due_at IS NOT NULL";
+               WHERE state = 0 AND endpoint = ? AND due_at < ?";
     start: "UPDATE delivery SET state = 1, due_at = ?3, token = ?4, attempts = ?5, started_at = ?6 \
             WHERE tenant = ?1 AND id = ?2";
 

@@ -119,6 +119,7 @@ impl Tallies {
             Accepted::New(_) => Count::EVENTS,
             Accepted::Duplicate(_) => Count::DUPLICATES,
             Accepted::KeyReused(_) => Count::KEYS_REUSED,
+            Accepted::TooLateAt(_) => return,
         };
         self.at(tenant, Subject::of(source), now).add(count, 1);
     }

@@ -65,13 +65,14 @@ fn acceptance(directory: &Directory, key: &str) -> Accept {
         deliver_at: None,
         expires_at: None,
         deadline: None,
+        relation: None,
     };
     let endpoint = tenant.endpoints.first_key_value().unwrap().1.key;
     Accept {
         tenant: tenant.key,
         source: None,
         event: grant.event(publication, Duration::from_secs(60), NOW),
-        deliveries: vec![NewDelivery { endpoint, slot: None }],
+        deliveries: vec![NewDelivery { endpoint, slot: None, order: None }],
         now: NOW,
     }
 }

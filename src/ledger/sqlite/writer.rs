@@ -5,6 +5,7 @@ use super::births::{Birth, Births, Needs};
 use super::dedup::{self, Dedup};
 use super::fault::{Fault, Severity};
 use super::health::Notice;
+use super::ordering;
 use super::shared::Shared;
 use super::statements::Statements;
 use super::tally::Tallies;
@@ -14,7 +15,7 @@ use crate::delivery::{EndpointStatus, Health};
 use crate::ledger::{EndpointKey, LedgerError, TenantKey};
 use crossbeam_channel::Receiver;
 use rusqlite::Connection;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -146,6 +147,8 @@ pub(super) struct Writer<'c> {
     pub dedup: Dedup,
     pub births: Births,
     pub tallies: Tallies,
+    /// Endpoints with deliveries that wait for their turn; perhaps some more.
+    pub lines: HashSet<EndpointKey>,
     pub effects: Effects,
     pub undo: Vec<Undo>,
     pub next_payload: i64,
@@ -179,6 +182,7 @@ impl<'c> Writer<'c> {
             dedup,
             births: Births::new(),
             tallies: Tallies::load(connection)?,
+            lines: ordering::endpoints_with_lines(connection)?,
             effects: Effects::default(),
             undo: Vec::new(),
             next_payload: next("SELECT coalesce(max(id), 0) + 1 FROM payload")?,
@@ -405,6 +409,9 @@ impl<'c> Writer<'c> {
 
     /// Notes that work of `endpoint` is pending until `due`; a pause puts the look off to its end.
     pub(super) fn wake(&mut self, endpoint: EndpointKey, due: Timestamp, now: Timestamp) {
+        if due == ordering::HELD {
+            return;
+        }
         let at = match self.endpoints.get(&endpoint).map(|e| &e.status) {
             Some(EndpointStatus::Paused { until: Some(until), .. }) if *until > now => due.max(*until),
             Some(EndpointStatus::Paused { until: None, .. } | EndpointStatus::Disabled { .. }) => return,
