@@ -235,7 +235,11 @@ pub(super) async fn run(verb: Delivery, context: &mut Context<'_>) -> Result<Exi
         }
         Delivery::Get { id } => {
             let path = client.in_tenant(&["deliveries", &id]).await?;
-            let delivery = client.get(&path, &[]).await?;
+            let mut delivery = client.get(&path, &[]).await?;
+            // Where there is no order, there is nothing to say of it.
+            if context.output.format == Format::Table && delivery["ordering_key"].is_null() {
+                delivery["out_of_order"] = Value::Null;
+            }
             context.output.one(&delivery, &FIELDS, "id")?;
             if context.output.format == Format::Table {
                 waterfall(&mut context.output, &delivery)?;

@@ -25,7 +25,8 @@ pub trait Queue: Send + Sync + 'static {
     /// One event with all its deliveries and its dedup key, durable when this returns. A delivery that came with a
     /// slot is in flight from this commit on, and is handed to the dispatcher by the ledger itself, so that a caller
     /// who goes away loses nothing; one without is pending. A slot for an endpoint that is closed at the commit is
-    /// given back and the delivery is pending.
+    /// given back and the delivery is pending. A coalesced event takes the place of those before it in its window, wherever
+    /// both go and nothing was tried.
     async fn accept(&self, accept: Accept) -> Result<Accepted, LedgerError>;
 
     /// Leases at most one due delivery for each slot, the oldest due first per endpoint, and records the start of its

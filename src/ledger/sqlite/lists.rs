@@ -83,6 +83,7 @@ pub(super) fn event_row(row: &Row<'_>) -> Result<EventRow, Fault> {
     })
 }
 
+/// The number is that of [`HELD`].
 pub(super) const DELIVERY_COLUMNS: &str = "d.id, d.event, e.type, e.key, s.name, p.name, h.name, d.state, d.reason, d.attempts, \
                                 d.generation, d.revision, d.due_at, e.accepted_at, d.finished_at, e.expires_at, \
                                 e.deadline, d.last_status, d.reference, d.sequence, d.origin, d.note, e.idempotency_key, \
