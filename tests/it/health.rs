@@ -108,7 +108,11 @@ async fn a_failing_receiver_is_left_alone_probed_and_comes_back_without_a_wave()
     let openings = async || gateway.metric("hookgate_breaker_openings_total").await;
     until("it has opened a few times", || async { (openings().await >= Some(5.0)).then_some(()) }).await;
     let asked = receiver.count();
-    assert!(asked <= 5 + CONCURRENCY + OPENINGS, "{asked} requests to a receiver that is down");
+    let opened = openings().await.unwrap();
+    assert!(
+        asked as f64 <= (5 + CONCURRENCY + 1) as f64 + opened,
+        "{asked} requests to a receiver that is down, {opened} openings"
+    );
     let seen = receiver.journal();
     let apart = |pair: &[super::receiver::Seen]| pair[1].at - pair[0].at;
     let pauses = seen.windows(2).filter(|pair| apart(pair) >= Duration::from_millis(300)).count();
@@ -132,20 +136,23 @@ async fn a_kill_in_the_middle_leaves_the_breaker_open() {
     let is_down = Arc::clone(&down);
     let receiver =
         Receiver::start(move |_, _| Reply::status(if is_down.load(Ordering::SeqCst) { 503 } else { 204 })).await;
-    let breaker = "breaker = { failures = 3, open = \"5s\" }\nconcurrency = 3";
+    let breaker = "breaker = { failures = 3, open = \"1h\", open_max = \"1h\" }\nconcurrency = 3";
     let mut gateway = Gateway::start(&config(&receiver, breaker)).await;
     publish(&gateway, 20).await;
     let opens = time(&until_breaker(&gateway, "open").await["breaker_until"]);
+    until("nothing is under way", || async { (endpoint(&gateway).await["in_flight"] == 0).then_some(()) }).await;
     let before = receiver.count();
     gateway.kill();
     down.store(false, Ordering::SeqCst);
     gateway.boot().await;
     let stands = endpoint(&gateway).await;
     assert_eq!((stands["breaker_state"].as_str(), time(&stands["breaker_until"])), (Some("open"), opens), "{stands}");
-    only_what_was_sent_counts(&gateway, &receiver, 20).await;
-    for seen in &receiver.journal()[before..] {
-        assert!(seen.at >= instant(opens) - Duration::from_millis(5), "sent while the breaker was open");
-    }
+    publish(&gateway, 1).await;
+    until("all of it waits", || async { (endpoint(&gateway).await["pending"] == 21).then_some(()) }).await;
+    assert_eq!(receiver.count(), before, "sent while the breaker was open");
+    assert_eq!(gateway.post("endpoints/billing/resume", &json!({})).await.status, 200);
+    only_what_was_sent_counts(&gateway, &receiver, 21).await;
+    assert_eq!(endpoint(&gateway).await["breaker_state"], "closed", "by the probe");
 }
 
 /// One is throttled; the process dies in the pause, and begins again with what `change` made of its file.
@@ -183,7 +190,7 @@ async fn throttle_and_kill(receiver: &Receiver, mut gateway: Gateway, change: fn
 async fn a_throttle_outlives_a_kill_and_costs_the_throttled_one_alone() {
     let first = AtomicBool::new(true);
     let receiver = Receiver::start(move |_, _| match first.swap(false, Ordering::SeqCst) {
-        true => Reply::status(429).with("retry-after", "3"),
+        true => Reply::status(429).with("retry-after", "6"),
         false => Reply::status(204),
     })
     .await;
@@ -197,7 +204,7 @@ async fn a_pause_by_a_plugin_outlives_a_kill() {
     let plugin = "plugin = \"rules\"\nconcurrency = 1";
     let text = config(&receiver, plugin) + "[tenants.acme.plugins.rules]\npath = \"rules.wasm\"\n";
     let mut gateway = Gateway::stopped(&text);
-    let says = Says::Retryable { code: "outage", after_ms: Some(3_000), whole_endpoint: true };
+    let says = Says::Retryable { code: "outage", after_ms: Some(6_000), whole_endpoint: true };
     std::fs::write(gateway.dir.path().join("rules.wasm"), classify_says(&says)).unwrap();
     gateway.boot().await;
     throttle_and_kill(&receiver, gateway, |file| file.replace("plugin = \"rules\"", "")).await;
@@ -252,7 +259,8 @@ fn most_over_its_rate(arrivals: &[Instant], per_second: f64, burst: f64) -> f64 
 #[tokio::test]
 async fn rate_and_concurrency_hold_over_hundreds_of_requests_also_over_a_restart() {
     const EVENTS: usize = 300;
-    let (per_second, burst) = (50.0, 25.0);
+    // Five parts of a hundred are 200 ms here: a busy machine may hold the first request up, and not the last.
+    let (per_second, burst) = (25.0, 100.0);
     let (now, over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let (n, o) = (Arc::clone(&now), Arc::clone(&over));
     let receiver = Receiver::start(move |_, _| {
@@ -267,7 +275,7 @@ async fn rate_and_concurrency_hold_over_hundreds_of_requests_also_over_a_restart
         Reply::Late(Duration::from_millis(15), Box::new(Reply::status(204)))
     })
     .await;
-    let limits = "rate = { per_second = 50, burst = 25 }\nconcurrency = 6";
+    let limits = "rate = { per_second = 25, burst = 100 }\nconcurrency = 6";
     let mut gateway = Gateway::start(&config(&receiver, limits)).await;
     publish(&gateway, EVENTS / 2).await;
     // The rest arrives one by one behind the backlog.
