@@ -70,8 +70,15 @@ pub(super) async fn run(args: Stats, context: &mut Context<'_>) -> Result<Exit, 
         ("until", args.until),
         ("bucket", bucket.map(duration::show)),
     ];
-    let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    let stats = client.get(&path, &query).await?;
+    let mut query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let stats = match client.get(&path, &query).await {
+        // So many endpoints that there is no room for a chart that nobody asked for.
+        Err(failure) if draws && args.bucket.is_none() && failure.exit == Exit::Usage => {
+            query.retain(|(name, _)| *name != "bucket");
+            client.get(&path, &query).await?
+        }
+        answer => answer?,
+    };
     let endpoints = items(&stats["endpoints"]);
     match output.format {
         Format::Json => output.document(&stats)?,
@@ -160,8 +167,8 @@ fn span(millis: u64) -> String {
     };
     match millis {
         0..1_000 => format!("{millis}ms"),
-        1_000..10_000 => format!("{seconds}.{}s", millis % 1_000 / 100),
-        10_000..60_000 => format!("{seconds}s"),
+        1_000..10_000 if millis % 1_000 >= 100 => format!("{seconds}.{}s", millis % 1_000 / 100),
+        1_000..60_000 => format!("{seconds}s"),
         60_000..3_600_000 => pair(minutes, "m", seconds % 60, "s"),
         3_600_000..86_400_000 => pair(hours, "h", minutes % 60, "m"),
         _ => pair(hours / 24, "d", hours % 24, "h"),
@@ -179,8 +186,14 @@ fn picture(stats: &Value, paper: &Paper) -> Vec<String> {
         Some(bucket) => format!(", a bar of the chart is {bucket}"),
         None => String::new(),
     };
-    let mut all =
-        vec![format!("{} to {} UTC{bar}", paper.time(&stats["since"]), paper.time(&stats["until"])), String::new()];
+    let time = |field: &str| {
+        let told = paper.time(&stats[field]);
+        // A window begins and ends with a minute.
+        told.strip_suffix(":00").filter(|short| short.contains(':')).map_or(told.clone(), str::to_owned)
+    };
+    let over = Timestamp::parse_rfc3339(&text(&stats["until"])).is_some_and(|until| until <= paper.now);
+    let until = if over { format!("to {}", time("until")) } else { "to now".to_owned() };
+    let mut all = vec![format!("From {} {until} (UTC){bar}", time("since")), String::new()];
     all.extend(lines(&COLUMNS, &rows(endpoints), paper));
     all.push(String::new());
     let by_attempt = items(&total["by_attempt"]);
@@ -235,7 +248,7 @@ fn facts(stats: &Value) -> Vec<(&'static str, String)> {
         ],
         total,
     );
-    if let Some(rate) = total["terminal_rate"].as_f64() {
+    if let Some(rate) = total["terminal_rate"].as_f64().filter(|rate| *rate > 0.0) {
         let _ = write!(ended, "; {} of what ended is dead", percent(rate));
     }
     let mut attempts = told(&[("attempts", "made")], total);
@@ -267,8 +280,8 @@ fn facts(stats: &Value) -> Vec<(&'static str, String)> {
         .iter()
         .filter(|row| count(&row["duplicates"]) > 0)
         .map(|row| {
-            let from = row["source"].as_str().map_or_else(String::new, |_| format!("from {}", text(&row["source"])));
-            format!("{} {}", count(&row["duplicates"]), if from.is_empty() { "published" } else { &from })
+            let named = row["source"].as_str().map(|_| format!("from {}", text(&row["source"])));
+            format!("{} {}", count(&row["duplicates"]), named.as_deref().unwrap_or("published"))
         })
         .collect();
     let closed: Vec<String> = endpoints
@@ -289,7 +302,7 @@ fn facts(stats: &Value) -> Vec<(&'static str, String)> {
         ("ended", ended),
         ("attempts", attempts),
         ("redriven", told(&[("redriven", "dead letters"), ("delivered_after_redrive", "delivered after it")], total)),
-        ("throttled", told(&[("status_429", "answers 429"), ("throttled", "that paused an endpoint")], total)),
+        ("throttled", told(&[("status_429", "answers 429"), ("throttled", "pauses by Retry-After")], total)),
         ("duplicates", duplicates.join(", ")),
         ("closed", closed.join(", ")),
         ("reasons", why.join("; ")),
@@ -307,6 +320,7 @@ mod tests {
             (0, "0ms"),
             (999, "999ms"),
             (1_450, "1.4s"),
+            (2_040, "2s"),
             (31_900, "31s"),
             (60_000, "1m"),
             (250_000, "4m 10s"),

@@ -29,6 +29,9 @@ fn answers(line: &str) -> (u16, String) {
         line if line.contains("endpoint=nobody") => {
             (404, json!({"detail": "there is nothing here", "code": "not_found"}).to_string())
         }
+        line if line.contains("window=9d&bucket=") => {
+            (422, json!({"detail": "more than 20000 buckets", "code": "invalid"}).to_string())
+        }
         line if line.contains("window=1ms") => {
             (422, json!({"detail": "`window` is to be …", "code": "invalid"}).to_string())
         }
@@ -55,13 +58,19 @@ fn a_picture_on_a_terminal_and_a_table_off_it() {
     let drawn = server.run_in(terminal, &["stats", "--window", "1h"]);
     assert_eq!(drawn.exit, Exit::Done, "{}", drawn.err);
     assert_eq!(server.lines(), [format!("GET {T}/stats?window=1h&bucket=5m")]);
-    golden("tests/golden/output/stats-terminal.txt", &drawn.out);
+    // How a time is told depends on the day.
+    let (window, rest) = drawn.out.split_once('\n').unwrap();
+    assert!(window.starts_with("From ") && window.ends_with("(UTC), a bar of the chart is 6h"), "{window}");
+    golden("tests/golden/output/stats-terminal.txt", rest.trim_start_matches('\n'));
     assert!(!drawn.out.contains('\u{1b}'));
     let widest = drawn.out.lines().take_while(|line| !line.starts_with("now")).map(|line| line.chars().count()).max();
     assert!(widest <= Some(120), "{widest:?}");
 
+    let crowded = server.run_in(terminal, &["stats", "--window", "9d"]);
+    assert_eq!((crowded.exit, server.last().line), (Exit::Done, format!("GET {T}/stats?window=9d")));
+
     let plain = server.run(&["stats"]);
-    assert_eq!(server.lines()[1], format!("GET {T}/stats"), "nobody sees a chart");
+    assert_eq!(server.last().line, format!("GET {T}/stats"), "nobody sees a chart");
     golden("tests/golden/output/stats.txt", &plain.out);
     assert_eq!(plain.out.lines().count(), 3);
     let names = server.run(&["stats", "--quiet"]);
