@@ -129,8 +129,7 @@ const NOTES: [(&str, &str); 16] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 72] = [
-const EXAMPLES: [(&str, &str); 73] = [
+const EXAMPLES: [(&str, &str); 74] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),

@@ -152,8 +152,7 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
          ALTER TABLE plugin_version DROP COLUMN state; ALTER TABLE endpoint DROP COLUMN tripped_ms; \
          ALTER TABLE endpoint DROP COLUMN tripped_until; ALTER TABLE endpoint DROP COLUMN tripped_at; \
          ALTER TABLE endpoint DROP COLUMN alerted_at; ALTER TABLE endpoint DROP COLUMN failing_since; \
-         ALTER TABLE endpoint DROP COLUMN failures; PRAGMA user_version = 1",
-         ALTER TABLE plugin_version DROP COLUMN state; \
+         ALTER TABLE endpoint DROP COLUMN failures; \
          DROP TABLE tally; DROP TABLE tally_note; DROP TABLE endpoint_closing; \
          UPDATE endpoint SET status = 2, why = 'gone' WHERE name = 'audit'; PRAGMA user_version = 1",
     )
