@@ -283,7 +283,7 @@ fn rows() -> Vec<(TenantKey, DeliveryDetail)> {
 }
 
 /// The first one only fails, and its breaker is open.
-fn health(key: u32) -> Health {
+pub fn health(key: u32) -> Health {
     if key != 1 {
         return Health::default();
     }

@@ -114,6 +114,7 @@ fn many_endpoints(n: usize) -> Vec<EndpointStats> {
         in_flight: 0,
         dead: 0,
         oldest_pending_at: None,
+        health: hookgate::ledger::EndpointHealth::of(&crate::office::health(1), NOW),
     };
     (0..n).map(|i| stats(state(i), 1, 1_440)).collect()
 }

@@ -1,6 +1,6 @@
 //! SCENARIOS 1, reservation reminders: a late message is a wrong message, on `examples/reservation-reminders`.
 
-use super::examples::{example, from_now};
+use super::examples::{example, from_now, wait_after};
 use super::{Gateway, Receiver, Reply, until};
 use hookgate::clock::Timestamp;
 use serde_json::{Value, json};
@@ -36,12 +36,6 @@ const LONG: Duration = Duration::from_secs(600);
 
 fn time(value: &Value) -> Timestamp {
     Timestamp::parse_rfc3339(value.as_str().unwrap()).unwrap()
-}
-
-/// The wait that followed an attempt.
-fn wait_after(attempt: &Value) -> Duration {
-    let ended = time(&attempt["started_at"]).plus(Duration::from_millis(attempt["duration_ms"].as_u64().unwrap()));
-    time(&attempt["next_at"]).since(ended)
 }
 
 #[tokio::test]
@@ -92,6 +86,22 @@ async fn a_reminder_is_sent_once_and_its_receipt_is_kept() {
     gateway.until_drained().await;
     assert_eq!(home.count(), 3);
     assert_eq!(gateway.metric("hookgate_duplicates_suppressed_total").await, Some(1.0), "since the restart");
+    // What an operator can read, of before the kill too.
+    let stats = gateway.get("stats").await;
+    let sms = stats["endpoints"].as_array().unwrap().iter().find(|e| e["endpoint"] == "sms").unwrap();
+    for quantile in ["p50", "p95", "p99"] {
+        assert!(sms["latency_ms"][quantile].as_u64().is_some_and(|ms| ms >= 3_000), "two waits: {sms}");
+    }
+    let third = &sms["by_attempt"][2];
+    assert_eq!((&third["attempt"], &third["delivered"], &third["share"]), (&json!(3), &json!(1), &json!(1.0)), "{sms}");
+    for (figure, value) in
+        [("attempts_per_delivered", json!(3.0)), ("terminal_rate", json!(0.0)), ("status_429", json!(2))]
+    {
+        assert_eq!(sms[figure], value, "{figure}: {sms}");
+    }
+    let published = &stats["sources"][0];
+    assert_eq!((&published["events"], &published["duplicates"]), (&json!(1), &json!(16)), "{published}");
+    assert_eq!((&sms["now"]["dead"], &sms["now"]["oldest_dead_at"]), (&json!(0), &Value::Null));
     // Another message under the same key is not slipped in.
     let mut other = body.clone();
     other["payload"]["body"] = json!("Held until nine.");

@@ -1,6 +1,6 @@
 //! SCENARIOS 3, a throttled batch: 429 means not yet, on `examples/throttled-batch`.
 
-use super::examples::example;
+use super::examples::{all, example};
 use super::{Gateway, Receiver, Reply, until};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -33,18 +33,6 @@ async fn publish(gateway: &Gateway, batch: &Value) {
     assert!(items.iter().all(|item| item["duplicate"] == false), "{items:?}");
 }
 
-async fn all(gateway: &Gateway, query: &str) -> Vec<Value> {
-    let (mut rows, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let page = gateway.get(&format!("{query}limit=200&cursor={cursor}")).await;
-        rows.extend(page["items"].as_array().unwrap().iter().cloned());
-        match page["next"].as_str() {
-            Some(next) => next.clone_into(&mut cursor),
-            None => return rows,
-        }
-    }
-}
-
 /// The endpoint's counters, and that the lists agree with them.
 async fn counters(gateway: &Gateway) -> [u64; 4] {
     let endpoint = gateway.get("endpoints/reminders").await;
@@ -64,7 +52,8 @@ async fn throttled_halfway(form: &'static str) {
             return Reply::status(204);
         }
         *told.lock().unwrap() = Some((Instant::now(), request.header("idempotency-key").to_owned()));
-        let date = std::time::SystemTime::now() + pause + Duration::from_secs(1);
+        let now = std::time::UNIX_EPOCH + std::time::UNIX_EPOCH.elapsed().unwrap();
+        let date = now + pause + Duration::from_secs(1);
         let value = if form == "date" { httpdate::fmt_http_date(date) } else { pause.as_secs().to_string() };
         Reply::status(429).with("retry-after", value)
     })
