@@ -23,6 +23,8 @@ mod operations;
 mod past;
 #[path = "ledger/plugins.rs"]
 mod plugins;
+#[path = "ledger/pull.rs"]
+mod pull;
 #[path = "ledger/queue.rs"]
 mod queue;
 #[path = "ledger/records.rs"]

@@ -11,6 +11,7 @@ use crate::secret::Secret;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Every tenant.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +52,8 @@ pub struct Endpoint {
     pub plugin: Option<Name>,
     /// The signing secret that the gateway made for it; `None`: the file names its own.
     pub generated_secret: Option<Secret>,
+    /// How long its consumers have, unless they ask for another time; `None`: it is sent to.
+    pub pull: Option<Duration>,
     pub shown: Shown,
 }
 

@@ -59,7 +59,7 @@ mod tests {
             let sources = (!sources.is_empty()).then(|| sources.iter().map(|source| name(source)).collect());
             let event_types = EventTypes::new(types.iter().map(ToString::to_string).collect()).unwrap();
             let (key, shown, route) = (EndpointKey(1), Shown::default(), Route { sources, event_types });
-            (name(endpoint), Endpoint { key, route, plugin: None, generated_secret: None, shown })
+            (name(endpoint), Endpoint { key, route, plugin: None, generated_secret: None, pull: None, shown })
         });
         Tenant { key: TenantKey(1), sources: [].into(), endpoints: endpoints.collect(), plugins: [].into() }
     }

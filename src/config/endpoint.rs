@@ -1,8 +1,9 @@
 //! `[tenants.<name>.endpoints.<name>]`.
 
+use super::pull;
 use super::section::{At, Section, Tables, Walk};
 use super::server::Allowed;
-use super::settings::{Egress, EndpointSettings};
+use super::settings::{Egress, EndpointSettings, Push, Way};
 use super::size;
 use super::source::{Found, rate, secrets};
 use crate::delivery::{
@@ -56,21 +57,16 @@ pub(super) fn endpoint(
     egress: &Egress,
     allowed: &[Allowed],
 ) -> (Option<EndpointSettings>, References) {
-    let pull = s.boolean(walk, "pull");
-    if let Some(at) = pull.as_ref().filter(|at| at.value) {
-        walk.reject(
-            at,
-            "`pull` endpoints are not supported by this release",
-            "remove it and give the endpoint a `url`",
-        );
-    }
+    let pull = pull::read(walk, &mut s);
     let url = s.string(walk, "url");
     match &url {
-        Some(at) => check_url(walk, at, egress, allowed),
-        None if !s.has("url") && pull.is_none() => {
-            walk.reject(&s.at(), "an endpoint needs a `url`", "write e.g. url = \"https://billing.example/hooks\"");
-        }
-        None => {}
+        Some(at) if pull.is_none() => check_url(walk, at, egress, allowed),
+        None if !s.has("url") && pull.is_none() => walk.reject(
+            &s.at(),
+            "an endpoint needs a `url`",
+            "write e.g. url = \"https://billing.example/hooks\", or pull = true for consumers that fetch",
+        ),
+        Some(_) | None => {}
     }
     let sources = s.strings(walk, "sources");
     if let Some(at) = sources.as_ref().filter(|at| at.value.is_empty()) {
@@ -102,6 +98,7 @@ pub(super) fn endpoint(
     let rate = rate(walk, &mut s);
     if let Some(at) = s.string(walk, "ordering")
         && at.value != "none"
+        && pull.is_none()
     {
         let (message, remedy) = if at.value == "key" {
             ("`ordering = \"key\"` is not supported by this release".to_owned(), "write \"none\", or remove it")
@@ -118,19 +115,16 @@ pub(super) fn endpoint(
         retry: retry(walk, &mut s),
     };
     let idempotency_header = idempotency_header(walk, &mut s);
-    s.not_yet(walk, "breaker", "remove it: a failing endpoint is retried by its policy alone");
+    if pull.is_none() {
+        s.not_yet(walk, "breaker", "remove it: a failing endpoint is retried by its policy alone");
+    }
     s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
     s.not_yet(walk, "coalesce", "remove it: every event is delivered by itself");
     s.not_yet(walk, "on_dead", "remove it: there is no order to hold");
     s.close(walk);
 
-    let settings = url.map(|url| EndpointSettings {
+    let push = url.map(|url| Push {
         url: url.value,
-        route: Route {
-            // Names that are none were reported with the references.
-            sources: sources.map(|at| at.value.iter().filter_map(|name| name.value.parse().ok()).collect()),
-            event_types,
-        },
         plugin: references.plugin.as_ref().and_then(|at| at.value.parse::<Name>().ok()),
         plugin_config: plugin_config.map_or_else(|| serde_json::json!({}), |at| at.value),
         signing_secrets: signing.into_iter().map(|found| found.written).collect(),
@@ -138,9 +132,14 @@ pub(super) fn endpoint(
         concurrency: concurrency.map_or(DEFAULT_CONCURRENCY, |at| at.value),
         rate,
         idempotency_header,
-        terms,
     });
-    (settings, references)
+    let way = pull.map(Way::Pull).or(push.map(Way::Push));
+    let route = Route {
+        // Names that are none were reported with the references.
+        sources: sources.map(|at| at.value.iter().filter_map(|name| name.value.parse().ok()).collect()),
+        event_types,
+    };
+    (way.map(|way| EndpointSettings { route, terms, way }), references)
 }
 
 fn check_url(walk: &mut Walk<'_>, at: &At<String>, egress: &Egress, allowed: &[Allowed]) {

@@ -12,6 +12,7 @@ mod error;
 mod operations;
 mod past;
 mod plugins;
+mod pull;
 mod queue;
 mod records;
 mod rejections;
@@ -31,6 +32,7 @@ pub use plugins::{
     PLUGIN_PAUSES, Plugins, REJECTED_MAX, Rejection, Upload, UploadRow, Uploaded, VERSIONS_MAX, VersionRow,
     VersionState,
 };
+pub use pull::{Consume, Consumed, Ended, Extension, Handed, Held, Lapsed, Pull, Receipt, Strayed};
 pub use queue::{
     Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, DeclaredEndpoint, DeclaredTenant, Directory,
     EndpointEntry, EventContent, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord, Settled,
@@ -52,9 +54,9 @@ pub use trials::{
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials {}
+pub trait Ledger: Queue + Pull + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials {}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials> Ledger for T {}
+impl<T: Queue + Pull + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials> Ledger for T {}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

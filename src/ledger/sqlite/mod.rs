@@ -24,6 +24,7 @@ mod operations;
 mod past;
 mod plugins;
 mod prune;
+mod pull;
 mod queue;
 mod readers;
 mod records;
