@@ -20,3 +20,5 @@ mod office;
 mod peer;
 #[path = "front/plugins.rs"]
 mod plugins;
+#[path = "front/pull.rs"]
+mod pull;

@@ -28,6 +28,9 @@ use std::time::Duration;
 /// What a lease lasts beyond the exchange it is for: plugin calls, queueing, the commit.
 const LEASE_MARGIN: Duration = Duration::from_secs(30);
 
+/// In the place of a host.
+const PULLED: &str = "(pull)";
+
 pub(super) type TenantKeys = BTreeMap<Name, TenantKey>;
 
 /// The rooms that take resources.
@@ -194,13 +197,14 @@ fn resolved(secrets: &[SecretRef], env: &Env, field: &str) -> Result<Vec<Secret>
     secrets.iter().map(|secret| secret.resolve(env).map_err(|e| problem(field.to_owned(), &e))).collect()
 }
 
-/// Empty where nothing is sent to.
+/// Where nothing is sent to, no host's name but a word that is none.
 fn host_of(way: &Way) -> String {
-    let url = match way {
-        Way::Push(push) => url::Url::parse(&push.url).ok(),
-        Way::Pull(_) => None,
-    };
-    url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
+    match way {
+        Way::Push(push) => {
+            url::Url::parse(&push.url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
+        }
+        Way::Pull(_) => PULLED.to_owned(),
+    }
 }
 
 /// Whether what is sent is signed with a secret that the gateway makes.

@@ -482,7 +482,7 @@ fn endpoint() -> Vec<Key> {
         key(
             endpoint_key!("url"),
             "URL",
-            "required",
+            "required without `pull`",
             "≤ 2048 bytes",
             "https, or plain http where `[egress]` allows it; no user name, password or fragment.",
         ),
@@ -514,7 +514,21 @@ fn endpoint() -> Vec<Key> {
         ),
         key(endpoint_key!("rate.burst"), "integer", "a second's worth", "1 to 1000000", "Attempts at once."),
         key(endpoint_key!("ordering"), "`none`", "none", "", "Deliveries are independent of each other."),
-        key(endpoint_key!("pull"), "`false`", "false", "", "Endpoints are sent to."),
+        key(
+            endpoint_key!("pull"),
+            "`true`, `false`",
+            "false",
+            "",
+            "Nothing is sent: [consumers fetch](delivery.md#pull). Such an endpoint has `sources`, `event_types`, \
+             `retry`, `on_ambiguous` and `lease`; everything else is refused.",
+        ),
+        key(
+            endpoint_key!("lease"),
+            "duration",
+            "30s",
+            "1s to 12h",
+            "With `pull`: how long a consumer has for a delivery, unless it asks for another time.",
+        ),
         key(
             endpoint_key!("on_ambiguous"),
             "`retry`, `hold`",
@@ -606,8 +620,8 @@ Every key has a variable: `HOOKGATE_` and its path in capitals, joined by two un
 const LATER: &str = "
 ## Not in this release
 
-`[server.tls]`, a `postgres://` ledger, `ordering = \"key\"`, `on_dead`, `pull = true`, `breaker`, `[alerts]`, `scrub` and
-`coalesce` are refused with a message rather than accepted and ignored.
+`[server.tls]`, a `postgres://` ledger, `ordering = \"key\"`, `on_dead`, `breaker`, `[alerts]`, `scrub` and `coalesce`
+are refused with a message rather than accepted and ignored.
 ";
 
 /// The whole reference, as Markdown.

@@ -92,8 +92,9 @@ pub fn decide(outcome: &Outcome, history: &History, terms: &Terms, now: Timestam
     let case = Case { outcome, history, terms, now, chance };
     match outcome {
         Outcome::Answered { status, verdict, retry_after } => case.answered(*status, verdict, *retry_after),
-        Outcome::Unreachable { verdict, .. } | Outcome::TimedOut { verdict, .. } => case.judged(verdict, None),
-        Outcome::Told(verdict) => case.judged(verdict, None),
+        Outcome::Unreachable { verdict, .. } | Outcome::TimedOut { verdict, .. } | Outcome::Told(verdict) => {
+            case.judged(verdict, None)
+        }
         Outcome::Faulted(fault) => match fault.kind {
             FaultKind::Unavailable => Decision {
                 endpoint: Some(EndpointEffect::PauseUntil {

@@ -86,7 +86,7 @@ pub struct DeclaredTenant {
 #[derive(Clone, Debug)]
 pub struct DeclaredEndpoint {
     pub name: Name,
-    /// The host of its URL, for the delivery log.
+    /// The host of its URL, or what stands in its place, for the delivery log.
     pub host: String,
     /// Kept as the endpoint's generated signing secret if it has none yet; `None` when the file names its secrets.
     pub generated_secret: Option<Secret>,
