@@ -216,6 +216,7 @@ fn every_code_of_an_error_is_one_that_is_given() {
         "src/admin/past.rs",
         "src/admin/plugins.rs",
         "src/admin/publish.rs",
+        "src/admin/pull.rs",
         "src/admin/query.rs",
         "src/admin/status.rs",
         "src/http/body.rs",
