@@ -148,7 +148,8 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
          DROP TABLE plugin_trial; DROP TABLE plugin_trial_difference; DROP TABLE plugin_activation; ALTER TABLE plugin_version DROP COLUMN uploaded_by; \
          ALTER TABLE plugin_version DROP COLUMN uploaded_at; ALTER TABLE plugin_version DROP COLUMN bytes; \
          ALTER TABLE plugin_version DROP COLUMN findings; ALTER TABLE plugin_version DROP COLUMN why; \
-         ALTER TABLE plugin_version DROP COLUMN state; PRAGMA user_version = 1",
+         ALTER TABLE plugin_version DROP COLUMN state; ALTER TABLE delivery DROP COLUMN leased_for; \
+         PRAGMA user_version = 1",
     )
     .unwrap();
     drop(raw);
