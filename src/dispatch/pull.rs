@@ -3,7 +3,7 @@
 use super::attempt::{Report, decision, record};
 use super::{Tally, Targets};
 use crate::clock::{ClockWatch, Timestamp};
-use crate::delivery::{Disposition, EndpointStatus, LEASE_MAX, Outcome, Reason, Terms, Verdict, may_start};
+use crate::delivery::{Disposition, LEASE_MAX, Outcome, Reason, Terms, Verdict, may_start};
 use crate::entropy::Entropy;
 use crate::ledger::{
     Consume, Consumed, EndpointKey, Extension, Held, Lapsed, Ledger, LedgerError, Receipt, Settled, Settlement,
@@ -13,10 +13,10 @@ use futures_util::future::{join_all, try_join_all};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Stored content that one answer may carry.
+/// Stored content that one answer may carry, beyond the first.
 const BYTES_MAX: u64 = 8 << 20;
 
-/// How often one call looks again after it found work whose time was over.
+/// How often one call looks again after it found nothing but work whose time was over.
 const LOOKS_MAX: usize = 8;
 
 /// Where consumers come to.
@@ -37,21 +37,13 @@ impl Desk {
         max: usize,
         lease_for: Duration,
     ) -> Result<Consumed, LedgerError> {
-        let mut given = Vec::new();
+        let consume = Consume { tenant, endpoint, max, lease_for, bytes_max: BYTES_MAX };
         let mut looks = 0;
         loop {
             looks += 1;
             let now = self.clock.now();
-            let consume = Consume { tenant, endpoint, max: max - given.len(), lease_for, bytes_max: BYTES_MAX };
-            let mut consumed = match self.ledger.consume(consume, now).await {
-                // What was leased before is not lost with what was not.
-                Err(error) if given.is_empty() => return Err(error),
-                Err(_) => {
-                    return Ok(Consumed { items: given, status: EndpointStatus::Enabled, next_due: Some(now) });
-                }
-                Ok(consumed) => consumed,
-            };
-            let (over, ready): (Vec<_>, Vec<_>) = std::mem::take(&mut consumed.items).into_iter().partition(|handed| {
+            let mut consumed = self.ledger.consume(consume, now).await?;
+            let (over, ready): (Vec<_>, Vec<_>) = consumed.items.into_iter().partition(|handed| {
                 self.with_terms(endpoint, |terms| may_start(&handed.lease.history, terms, now)).is_some()
             });
             let ended = over.iter().map(|handed| {
@@ -60,9 +52,9 @@ impl Desk {
             });
             // What cannot be written now is ended when its lease has run out; what is ready is not lost with it.
             join_all(ended).await;
-            given.extend(ready);
-            if over.is_empty() || looks == LOOKS_MAX {
-                return Ok(Consumed { items: given, ..consumed });
+            consumed.items = ready;
+            if over.is_empty() || !consumed.items.is_empty() || looks == LOOKS_MAX {
+                return Ok(consumed);
             }
         }
     }

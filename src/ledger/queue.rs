@@ -53,9 +53,10 @@ pub trait Queue: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Vec<Lease>, LedgerError>;
 
-    /// Puts right what a wall clock that was set has moved away: every lease of the gateway's own ends at `leases_until`, and
-    /// no pending delivery of these endpoints stays due later than the wait beside it from `now` on, or, where it was
-    /// given a longer one, than that. In transactions of a thousand rows at most. Returns how many are due earlier now.
+    /// Puts right what a wall clock that was set has moved away: every lease of the gateway's own ends at
+    /// `leases_until`, and no pending delivery of these endpoints stays due later than the wait beside it from `now` on,
+    /// or, where it was given a longer one, than that. In transactions of a thousand rows at most. Returns how many are
+    /// due earlier now.
     async fn reanchor(
         &self,
         leases_until: Timestamp,
