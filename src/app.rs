@@ -2,6 +2,7 @@
 //!
 //! Start: ledger → resources → interrupted work → listeners. Stop: ingress → dispatch → admin → ledger.
 
+mod consumers;
 mod contents;
 mod estate;
 mod past;
@@ -11,7 +12,7 @@ mod trials;
 
 use crate::admin::{Admin, Serving};
 use crate::clock::{Clock, ClockWatch, SystemClock};
-use crate::config::{Env, Settings};
+use crate::config::{self, Env, Settings};
 use crate::dispatch::{self, Crew, Dispatcher, Stop, Targets};
 use crate::egress::{self, AllowRule};
 use crate::entropy::{Entropy, SystemEntropy};
@@ -152,11 +153,19 @@ impl Gateway {
             Arc::clone(&clock),
             bytes(settings.egress.body_bytes_read_max),
         );
+        let desk = dispatch::Desk {
+            ledger: Arc::clone(&shared),
+            targets: Arc::clone(&targets),
+            clock: Arc::clone(&watch),
+            entropy: Arc::clone(&entropy),
+            tally: dispatch::Tally::default(),
+        };
         let state = admin::State {
             ledger: Arc::clone(&shared),
             slots: Arc::clone(&slots),
             shipyard: Arc::new(Arc::clone(&shipping)),
             rehearsal: Arc::new(rehearsals),
+            consumers: Arc::new(desk),
             clock: Arc::clone(&clock),
             metrics: metrics.clone(),
             serving: is_serving,
@@ -355,7 +364,10 @@ fn egress_settings(settings: &Settings, own: [SocketAddr; 2]) -> Result<egress::
 
 fn host_settings(settings: &Settings, compiler: Compiler, cache_key: Secret) -> plugin::Settings {
     let beside = settings.server.ledger.parent().unwrap_or(std::path::Path::new("."));
-    let headers = settings.tenants.values().flat_map(|t| t.endpoints.values()).map(|e| e.idempotency_header.clone());
+    let headers = settings.tenants.values().flat_map(|t| t.endpoints.values()).filter_map(|e| match &e.way {
+        config::Way::Push(push) => Some(push.idempotency_header.clone()),
+        config::Way::Pull(_) => None,
+    });
     plugin::Settings {
         limits: plugin_limits(&settings.limits.plugins),
         grants: settings.tenants.iter().map(|(name, t)| (name.clone(), plugin_limits(&t.plugin_limits))).collect(),
@@ -378,7 +390,7 @@ async fn uploaded_contents(settings: &Settings, ledger: &dyn Ledger) -> Result<C
 }
 
 /// What the configuration grants, as the plugin host takes it.
-pub fn plugin_limits(limits: &crate::config::PluginLimits) -> plugin::Limits {
+pub fn plugin_limits(limits: &config::PluginLimits) -> plugin::Limits {
     plugin::Limits {
         component_bytes_max: bytes(limits.component_bytes_max),
         call_time_max: limits.call_time_max,

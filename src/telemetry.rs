@@ -54,8 +54,18 @@ pub const CLOCK_JUMPS: &str = "hookgate_clock_jumps_total";
 pub const PLUGIN_WAITED_FOR: [&str; 3] = ["tenant", "process", "lane"];
 
 /// The words of the outcomes.
-pub const ATTEMPT_RESULTS: [&str; 8] =
-    ["answered", "unreachable", "timed_out", "faulted", "skipped", "refused", "interrupted", "released"];
+pub const ATTEMPT_RESULTS: [&str; 10] = [
+    "answered",
+    "unreachable",
+    "timed_out",
+    "acked",
+    "nacked",
+    "faulted",
+    "skipped",
+    "refused",
+    "interrupted",
+    "released",
+];
 
 /// Seconds, from a plugin's call to the longest exchange.
 const SECONDS: [f64; 19] = [

@@ -6,6 +6,8 @@
 #[path = "ledger/bench.rs"]
 #[allow(dead_code, reason = "made for the ledger's own suite")]
 mod bench;
+#[path = "dispatch/pull.rs"]
+mod pull;
 mod support;
 #[path = "support/waiting.rs"]
 mod waiting;
@@ -13,7 +15,7 @@ mod waiting;
 use bench::Bench;
 use bytes::Bytes;
 use hookgate::delivery::{Backoff, DeliveryState, Jitter, OnDead, Order, RetryPolicy, Terms};
-use hookgate::dispatch::{Advice, Crew, Dispatcher, Settings, Stop, Tally, Target, Targets};
+use hookgate::dispatch::{Advice, Crew, Dispatcher, Settings, Stop, Tally, Target, Targets, Way};
 use hookgate::egress::{Answer, Exchange, Outbound, Timings, Transport};
 use hookgate::ledger::{Accepted, EndpointCaps, EndpointChange, OrderingKey};
 use hookgate::secret::Secret;
@@ -79,16 +81,6 @@ struct Works {
 
 impl Works {
     async fn new(max_age: Option<Duration>) -> Works {
-        let mut bench = Bench::new().await;
-        let key = bench.endpoint("billing");
-        let caps = EndpointCaps {
-            endpoint: key,
-            tenant: bench.tenant("acme"),
-            concurrency: 1,
-            lease_for: bench::LEASE,
-            rate: None,
-        };
-        bench.slots.configure(vec![caps], 10, 10);
         let backoff = Backoff::Ladder(vec![BACKOFF]);
         let retry = RetryPolicy { max_attempts: 3, backoff, jitter: Jitter::None, max_age };
         let target = Target {
@@ -102,8 +94,29 @@ impl Works {
             idempotency_header: HeaderName::from_static("idempotency-key"),
             advice: Advice::Builtin,
         };
+        Works::with(Way::Push(Arc::new(target))).await
+    }
+
+    /// `billing` is pulled from.
+    async fn pulled(terms: Arc<Terms>) -> Works {
+        Works::with(Way::Pull(terms)).await
+    }
+
+    async fn with(way: Way) -> Works {
+        let mut bench = Bench::new().await;
+        let key = bench.endpoint("billing");
+        let caps = EndpointCaps {
+            endpoint: key,
+            tenant: bench.tenant("acme"),
+            concurrency: 1,
+            lease_for: bench::LEASE,
+            rate: None,
+        };
+        // Who is pulled from has no slots.
+        let caps = if matches!(way, Way::Push(_)) { vec![caps] } else { Vec::new() };
+        bench.slots.configure(caps, 10, 10);
         let targets = Targets::default();
-        targets.replace([(key, Arc::new(target))].into(), [].into());
+        targets.replace([(key, way)].into(), [].into());
         let receiver = Arc::new(Receiver {
             status: AtomicU16::new(200),
             may_answer: Semaphore::new(0),

@@ -22,5 +22,7 @@ mod office;
 mod peer;
 #[path = "front/plugins.rs"]
 mod plugins;
+#[path = "front/pull.rs"]
+mod pull;
 #[path = "front/stats.rs"]
 mod stats;

@@ -31,6 +31,8 @@ mod ordering;
 mod past;
 #[path = "ledger/plugins.rs"]
 mod plugins;
+#[path = "ledger/pull.rs"]
+mod pull;
 #[path = "ledger/queue.rs"]
 mod queue;
 #[path = "ledger/records.rs"]

@@ -55,6 +55,8 @@ pub struct Endpoint {
     pub generated_secret: Option<Secret>,
     /// Nothing but failures for so long disable it.
     pub disable_after: Option<Duration>,
+    /// How long its consumers have, unless they ask for another time; `None`: it is sent to.
+    pub pull: Option<Duration>,
     pub shown: Shown,
 }
 

@@ -60,8 +60,16 @@ mod tests {
             let event_types = EventTypes::new(types.iter().map(ToString::to_string).collect()).unwrap();
             let (key, shown, route) = (EndpointKey(1), Shown::default(), Route { sources, event_types });
             let order = Order::Free;
-            let endpoint_of =
-                Endpoint { key, route, order, plugin: None, generated_secret: None, disable_after: None, shown };
+            let endpoint_of = Endpoint {
+                key,
+                route,
+                order,
+                plugin: None,
+                generated_secret: None,
+                disable_after: None,
+                pull: None,
+                shown,
+            };
             (name(endpoint), endpoint_of)
         });
         Tenant { key: TenantKey(1), sources: [].into(), endpoints: endpoints.collect(), plugins: [].into() }

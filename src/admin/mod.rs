@@ -16,6 +16,7 @@ mod past;
 mod place;
 mod plugins;
 mod publish;
+mod pull;
 mod query;
 mod rejections;
 mod stats;
@@ -25,6 +26,7 @@ mod trials;
 pub use estate::{Endpoint, Estate, Plugin, Shown, Source, Tenant};
 pub use past::{DryRun, DryRunPage, Rehearsal, Replay, ReplayedPage, Unheard};
 pub use plugins::{Refusal, Shipment, Shipped, Shipyard};
+pub use pull::Consumers;
 pub use status::Serving;
 pub use trials::TrialWish;
 
@@ -76,6 +78,7 @@ pub struct State {
     pub slots: Arc<Slots>,
     pub shipyard: Arc<dyn Shipyard>,
     pub rehearsal: Arc<dyn Rehearsal>,
+    pub consumers: Arc<dyn Consumers>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
     /// Told by whoever opens and closes the listeners.
@@ -203,6 +206,7 @@ impl At<'_> {
             Scope::PluginAttempts(name) => self.plugin_attempts(name).await,
             Scope::ForgetSecret(_)
             | Scope::EndpointVerb(..)
+            | Scope::Pull(..)
             | Scope::PluginVerb(..)
             | Scope::Trial(..)
             | Scope::DeliveryVerb(..) => Err(not_found()),
@@ -215,6 +219,7 @@ impl At<'_> {
             Scope::Events => self.publish(body, token).await,
             Scope::ForgetSecret(name) => self.forget_secret(name, body).await,
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
+            Scope::Pull(name, verb) => self.pull(name, verb, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
             Scope::PluginVerb(name, verb) => self.change_plugin(name, verb, body).await,
             Scope::Trial(name, kind) => self.begin_trial(name, kind, body).await,

@@ -9,6 +9,15 @@ pub(super) enum EndpointVerb {
     Disable,
 }
 
+/// What a consumer does at a pull endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PullVerb {
+    Consume,
+    Ack,
+    Nack,
+    Extend,
+}
+
 /// A verb on a plugin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PluginVerb {
@@ -52,6 +61,7 @@ pub(super) enum Scope<'a> {
     Endpoint(&'a str),
     EndpointVerb(&'a str, EndpointVerb),
     EndpointSecret(&'a str),
+    Pull(&'a str, PullVerb),
     Plugins,
     Plugin(&'a str),
     PluginVerb(&'a str, PluginVerb),
@@ -108,6 +118,10 @@ impl<'a> Scope<'a> {
             ["endpoints"] => Scope::Endpoints,
             ["endpoints", name] => Scope::Endpoint(name),
             ["endpoints", name, "secret"] => Scope::EndpointSecret(name),
+            ["endpoints", name, "consume"] => Scope::Pull(name, PullVerb::Consume),
+            ["endpoints", name, "ack"] => Scope::Pull(name, PullVerb::Ack),
+            ["endpoints", name, "nack"] => Scope::Pull(name, PullVerb::Nack),
+            ["endpoints", name, "extend"] => Scope::Pull(name, PullVerb::Extend),
             ["endpoints", name, verb] => {
                 let verb = match verb {
                     "pause" => EndpointVerb::Pause,
@@ -153,9 +167,11 @@ impl<'a> Scope<'a> {
     /// The methods that mean something here.
     pub(super) fn allow(self) -> &'static str {
         match self {
-            Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::PluginVerb(..) | Scope::DeliveryVerb(..) => {
-                "POST"
-            }
+            Scope::ForgetSecret(_)
+            | Scope::EndpointVerb(..)
+            | Scope::Pull(..)
+            | Scope::PluginVerb(..)
+            | Scope::DeliveryVerb(..) => "POST",
             Scope::Events => "GET, POST",
             Scope::Trial(..) => "POST, DELETE",
             Scope::Plugin(_) => "GET, PUT",
@@ -197,6 +213,8 @@ mod tests {
         assert_eq!(Place::of("/v1/tenants/a/events/e/body"), Some(Place::In("a", Scope::EventBody("e"))));
         let pause = Scope::EndpointVerb("b", EndpointVerb::Pause);
         assert_eq!(Place::of("/v1/tenants/a/endpoints/b/pause"), Some(Place::In("a", pause)));
+        let nack = Scope::Pull("b", PullVerb::Nack);
+        assert_eq!(Place::of("/v1/tenants/a/endpoints/b/nack"), Some(Place::In("a", nack)));
         for nothing in [
             "",
             "/",

@@ -342,7 +342,7 @@ fn asked(path: &str) -> Option<String> {
 }
 
 /// What a refused request means for whoever asked.
-fn refusal(status: u16, answer: &[u8]) -> Failure {
+pub(super) fn refusal(status: u16, answer: &[u8]) -> Failure {
     let problem: Value = serde_json::from_slice(answer).unwrap_or_default();
     let field = |name: &str| problem[name].as_str().map(plain);
     let said = field("detail").or_else(|| field("title")).unwrap_or_else(|| format!("the server answered {status}"));

@@ -17,6 +17,7 @@ mod keys;
 pub mod listen;
 mod output;
 mod plugin;
+mod pull;
 mod reference;
 pub mod request;
 pub mod send;

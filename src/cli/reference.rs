@@ -129,7 +129,7 @@ const NOTES: [(&str, &str); 16] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 74] = [
+const EXAMPLES: [(&str, &str); 79] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -162,6 +162,23 @@ const EXAMPLES: [(&str, &str); 74] = [
     ("hookgate endpoint resume", "hookgate endpoint resume billing"),
     ("hookgate endpoint enable", "hookgate endpoint enable billing"),
     ("hookgate endpoint disable", "hookgate endpoint disable billing --why 'the contract has ended'"),
+    ("hookgate endpoint consume", "hookgate endpoint consume orders --max 10 --lease 1m --json"),
+    (
+        "hookgate endpoint ack",
+        "hookgate endpoint ack orders rct_Ae6yCSGnfN6M3MUYVLpRJAAAAAAAAAABUpGMog --reference order-17",
+    ),
+    (
+        "hookgate endpoint nack",
+        "hookgate endpoint nack orders rct_Ae6yCSGnfN6M3MUYVLpRJAAAAAAAAAABUpGMog --delay 10m --reason busy",
+    ),
+    (
+        "hookgate endpoint nack",
+        "hookgate endpoint nack orders rct_Ae6yCSGnfN6M3MUYVLpRJAAAAAAAAAABUpGMog --terminal --reason no_such_order",
+    ),
+    (
+        "hookgate endpoint extend",
+        "hookgate endpoint extend orders rct_Ae6yCSGnfN6M3MUYVLpRJAAAAAAAAAABUpGMog --lease 5m",
+    ),
     ("hookgate event list", "hookgate event list --type push --since 1h"),
     ("hookgate event get", "hookgate event get evt_01a22c30c0f870008114eb4fe6826dab"),
     ("hookgate event body", "hookgate event body evt_01a22c30c0f870008114eb4fe6826dab"),

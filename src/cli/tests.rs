@@ -1,6 +1,7 @@
 //! The command line from outside: golden help, exit codes, and every client command against a small server.
 
 mod plugins;
+mod pull;
 mod sources;
 mod stats;
 

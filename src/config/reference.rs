@@ -484,7 +484,7 @@ fn endpoint() -> Vec<Key> {
         key(
             endpoint_key!("url"),
             "URL",
-            "required",
+            "required without `pull`",
             "≤ 2048 bytes",
             "https, or plain http where `[egress]` allows it; no user name, password or fragment.",
         ),
@@ -529,7 +529,21 @@ fn endpoint() -> Vec<Key> {
             "with `ordering = \"key\"`",
             "Whether those behind a dead letter of their key go on, or wait until it is redriven or resolved.",
         ),
-        key(endpoint_key!("pull"), "`false`", "false", "", "Endpoints are sent to."),
+        key(
+            endpoint_key!("pull"),
+            "`true`, `false`",
+            "false",
+            "",
+            "Nothing is sent: [consumers fetch](delivery.md#pull). Such an endpoint has `sources`, `event_types`, \
+             `retry`, `on_ambiguous` and `lease`; everything else is refused.",
+        ),
+        key(
+            endpoint_key!("lease"),
+            "duration",
+            "30s",
+            "1s to 12h",
+            "With `pull`: how long a consumer has for a delivery, unless it asks for another time.",
+        ),
         key(
             endpoint_key!("on_ambiguous"),
             "`retry`, `hold`",
@@ -656,8 +670,8 @@ Every key has a variable: `HOOKGATE_` and its path in capitals, joined by two un
 const LATER: &str = "
 ## Not in this release
 
-`[server.tls]`, a `postgres://` ledger, `pull = true`, `[alerts]`, `scrub` and
-`coalesce` are refused with a message rather than accepted and ignored.
+`[server.tls]`, a `postgres://` ledger, `[alerts]`, `scrub` and `coalesce` are refused with a message rather than
+accepted and ignored.
 ";
 
 /// The whole reference, as Markdown.

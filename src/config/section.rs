@@ -633,12 +633,22 @@ impl<'t> Section<'t> {
 
     /// A key that a later release will know. Refused, so that nobody relies on it in vain.
     pub(super) fn not_yet(&mut self, walk: &mut Walk<'_>, key: &'static str, remedy: &str) {
+        self.refuse(walk, key, "is not supported by this release", remedy);
+    }
+
+    /// A key that has no place here, and why.
+    pub(super) fn refuse(&mut self, walk: &mut Walk<'_>, key: &'static str, why: &str, remedy: &str) {
         self.later.insert(key);
         if let Some(found) = self.fields.get(key) {
             let field = self.path(key);
             walk.hide(&found.node.place);
-            walk.problem(&found.key, &field, format!("`{key}` is not supported by this release"), remedy);
+            walk.problem(&found.key, &field, format!("`{key}` {why}"), remedy);
         }
+    }
+
+    /// The text of a key, if it has one.
+    pub(super) fn written(&self, key: &str) -> Option<&'t str> {
+        text_of(&self.fields.get(key)?.node)
     }
 
     /// To be called when everything known was asked for: what is left is a mistake.

@@ -95,7 +95,9 @@ pub fn decide(outcome: &Outcome, history: &History, terms: &Terms, now: Timestam
     let case = Case { outcome, history, terms, now, chance };
     match outcome {
         Outcome::Answered { status, verdict, retry_after } => case.answered(*status, verdict, *retry_after),
-        Outcome::Unreachable { verdict, .. } | Outcome::TimedOut { verdict, .. } => case.judged(verdict, None),
+        Outcome::Unreachable { verdict, .. } | Outcome::TimedOut { verdict, .. } | Outcome::Told(verdict) => {
+            case.judged(verdict, None)
+        }
         Outcome::Faulted(fault) => match fault.kind {
             FaultKind::Unavailable => Decision {
                 endpoint: Some(EndpointEffect::PauseUntil {
@@ -318,6 +320,26 @@ mod tests {
         let whole = wish(7, PauseScope::Endpoint);
         let pause = EndpointEffect::PauseUntil { until: NOW.plus(secs(7)), why: Reason::word("busy") };
         assert_eq!(whole.endpoint, Some(pause));
+    }
+
+    #[test]
+    fn what_a_consumer_says_is_decided_like_an_answer() {
+        let nack = |after: Option<u64>| {
+            let hint = RetryHint { reason: Reason::NACKED, after: after.map(secs), scope: PauseScope::Delivery };
+            Outcome::Told(Verdict::Retryable(hint))
+        };
+        let ack = Outcome::Told(Verdict::Delivered { reference: Some("r-1".into()), reason: None });
+        let gone = Outcome::Told(Verdict::Terminal(Reason::word("no_such_order")));
+        assert_eq!(disposition(&ack, 3), Disposition::Delivered { reference: Some("r-1".into()) });
+        assert_eq!(disposition(&nack(None), 1), after(30, "nacked"));
+        assert_eq!(disposition(&nack(Some(0)), 1), after(0, "nacked"));
+        assert_eq!(disposition(&nack(Some(604_800)), 2), after(604_800, "nacked"));
+        assert_eq!(disposition(&nack(Some(5)), 3), dead("nacked"));
+        assert_eq!(disposition(&gone, 1), dead("no_such_order"));
+        // The consumer has said what became of it: nothing about it is unknown.
+        let hold = Terms { on_ambiguous: OnAmbiguous::Hold, ..terms() };
+        assert_eq!(decide(&nack(None), &history(1), &hold, NOW, 0), Decision::from(after(30, "nacked")));
+        assert_eq!([ack.as_str(), nack(None).as_str(), gone.as_str()], ["acked", "nacked", "nacked"]);
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl Signal {
                 Verdict::Retryable(_) => Some(Signal::Fails),
                 Verdict::Terminal(_) => None,
             },
-            Outcome::Faulted(_)
+            Outcome::Told(_)
+            | Outcome::Faulted(_)
             | Outcome::Skipped(_)
             | Outcome::Refused(_)
             | Outcome::Interrupted

@@ -32,6 +32,6 @@ pub use outcome::{
     DecidedBy, Disposition, Fault, FaultKind, Outcome, PauseScope, Phase, Reason, RetryAfter, RetryHint, SkipReason,
     TransportKind, Verdict,
 };
-pub use policy::{Backoff, Jitter, MAX_WAIT, RetryPolicy};
+pub use policy::{Backoff, Jitter, LEASE_MAX, LEASE_MIN, MAX_WAIT, RetryPolicy};
 pub use state::DeliveryState;
 pub use trial::{BadRatio, Bounds, Counts, Judged, Ratio, Recent, Said, Share, Why, Window, judge};

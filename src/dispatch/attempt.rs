@@ -25,7 +25,7 @@ const SETTLE_AGAIN_AFTER: Duration = Duration::from_millis(200);
 const PLUGIN_CHANGED: Reason = Reason::word("plugin_changed");
 
 /// What is known of an attempt while it runs.
-struct Report {
+pub(super) struct Report {
     outcome: Outcome,
     decided_by: DecidedBy,
     status: Option<u16>,
@@ -36,18 +36,29 @@ struct Report {
 }
 
 impl Report {
-    fn unsent(outcome: Outcome, plugin: PluginUse) -> Self {
+    pub(super) fn unsent(outcome: Outcome, plugin: PluginUse) -> Self {
         let detail = match &outcome {
             Outcome::Faulted(fault) => Some(fault.detail.clone()),
             Outcome::Answered { .. }
             | Outcome::Unreachable { .. }
             | Outcome::TimedOut { .. }
+            | Outcome::Told(_)
             | Outcome::Skipped(_)
             | Outcome::Refused(_)
             | Outcome::Interrupted
             | Outcome::Released(_) => None,
         };
-        let decided_by = if matches!(outcome, Outcome::Skipped(_)) { DecidedBy::Plugin } else { DecidedBy::Host };
+        let decided_by = match outcome {
+            Outcome::Skipped(_) => DecidedBy::Plugin,
+            Outcome::Told(_) => DecidedBy::Consumer,
+            Outcome::Answered { .. }
+            | Outcome::Unreachable { .. }
+            | Outcome::TimedOut { .. }
+            | Outcome::Faulted(_)
+            | Outcome::Refused(_)
+            | Outcome::Interrupted
+            | Outcome::Released(_) => DecidedBy::Host,
+        };
         Report { outcome, decided_by, status: None, request: None, response: None, detail, plugin }
     }
 }
@@ -301,6 +312,7 @@ pub(super) fn decision(outcome: &Outcome, history: &History, terms: &Terms, now:
         Outcome::Answered { .. }
         | Outcome::Unreachable { .. }
         | Outcome::TimedOut { .. }
+        | Outcome::Told(_)
         | Outcome::Faulted(_)
         | Outcome::Skipped(_)
         | Outcome::Refused(_)
@@ -331,7 +343,7 @@ pub(super) async fn write_down(crew: &Crew, settlement: Settlement) {
     }
 }
 
-fn record(report: Report, decision: &Decision, duration: Duration) -> AttemptRecord {
+pub(super) fn record(report: Report, decision: &Decision, duration: Duration) -> AttemptRecord {
     let (verdict, reason) = words(&report.outcome, &decision.disposition);
     AttemptRecord {
         outcome: report.outcome.as_str(),
@@ -361,15 +373,16 @@ pub(super) fn words(outcome: &Outcome, disposition: &Disposition) -> (Option<&'s
         | Disposition::Released { reason, .. } => Some(reason.clone()),
         Disposition::Delivered { .. } => None,
     };
+    let told = |verdict: &Verdict| match verdict {
+        Verdict::Delivered { reason, .. } => reason.clone(),
+        Verdict::Retryable(hint) => Some(hint.reason.clone()),
+        Verdict::Terminal(reason) => Some(reason.clone()),
+    };
     match outcome {
         Outcome::Answered { status, verdict, .. } => {
-            let told = match verdict {
-                Verdict::Delivered { reason, .. } => reason.clone(),
-                Verdict::Retryable(hint) => Some(hint.reason.clone()),
-                Verdict::Terminal(reason) => Some(reason.clone()),
-            };
-            (Some(verdict.as_str()), told.unwrap_or_else(|| Reason::status(*status)))
+            (Some(verdict.as_str()), told(verdict).unwrap_or_else(|| Reason::status(*status)))
         }
+        Outcome::Told(verdict) => (Some(verdict.as_str()), told(verdict).unwrap_or(Reason::ACKED)),
         Outcome::Unreachable { kind, verdict, .. } => {
             (Some(verdict.as_str()), own.unwrap_or(Reason::word(kind.as_str())))
         }

@@ -24,6 +24,23 @@ pub struct Target {
     pub advice: Advice,
 }
 
+/// How an endpoint's deliveries get there.
+#[derive(Clone)]
+pub enum Way {
+    Push(Arc<Target>),
+    /// Consumers fetch them.
+    Pull(Arc<Terms>),
+}
+
+impl Way {
+    pub fn terms(&self) -> &Terms {
+        match self {
+            Way::Push(target) => &target.terms,
+            Way::Pull(terms) => terms,
+        }
+    }
+}
+
 /// Whom to ask about the endpoint's events and answers.
 pub enum Advice {
     /// The built-in rules.
@@ -79,16 +96,24 @@ pub struct Targets {
 
 #[derive(Default)]
 struct Map {
-    endpoints: HashMap<EndpointKey, Arc<Target>>,
+    endpoints: HashMap<EndpointKey, Way>,
     sources: HashMap<SourceKey, Name>,
 }
 
 impl Targets {
-    pub fn replace(&self, endpoints: HashMap<EndpointKey, Arc<Target>>, sources: HashMap<SourceKey, Name>) {
+    pub fn replace(&self, endpoints: HashMap<EndpointKey, Way>, sources: HashMap<SourceKey, Name>) {
         self.current.store(Arc::new(Map { endpoints, sources }));
     }
 
+    /// Where to send, if it is sent to.
     pub fn endpoint(&self, key: EndpointKey) -> Option<Arc<Target>> {
+        match self.current.load().endpoints.get(&key) {
+            Some(Way::Push(target)) => Some(Arc::clone(target)),
+            Some(Way::Pull(_)) | None => None,
+        }
+    }
+
+    pub fn way(&self, key: EndpointKey) -> Option<Way> {
         self.current.load().endpoints.get(&key).cloned()
     }
 

@@ -3,7 +3,7 @@
 
 use super::Crew;
 use crate::clock::Standing;
-use crate::ledger::LedgerError;
+use crate::ledger::{LedgerError, Strayed};
 use crate::telemetry::CLOCK_JUMPS;
 use std::time::Duration;
 
@@ -29,10 +29,13 @@ impl Timekeeper {
         }
         let known = crew.targets.endpoints().into_iter();
         let longest: Vec<_> = known
-            .filter_map(|key| crew.targets.endpoint(key).map(|t| (key, t.terms.retry.backoff.longest())))
+            .filter_map(|key| crew.targets.way(key).map(|way| (key, way.terms().retry.backoff.longest())))
             .collect();
         let now = crew.clock.now();
         let moved = crew.ledger.reanchor(now.plus(LEASE_AFTER_JUMP), &longest, now).await?;
+        // At the start nobody knows what was set before: a lease that a consumer holds over it runs to its own end.
+        let strayed = if standing.jumps > 0 { Strayed::All } else { Strayed::TooLong };
+        crew.ledger.renew_consumers(strayed, now).await?;
         if moved > 0 {
             tracing::warn!(deliveries = moved, "they were due later than any retry waits, and are due earlier now");
         }

@@ -15,6 +15,7 @@ mod ordering;
 mod pace;
 mod past;
 mod plugins;
+mod pull;
 mod queue;
 mod records;
 mod rejections;
@@ -37,6 +38,7 @@ pub use plugins::{
     PLUGIN_PAUSES, Plugins, REJECTED_MAX, Rejection, Upload, UploadRow, Uploaded, VERSIONS_MAX, VersionRow,
     VersionState,
 };
+pub use pull::{Consume, Consumed, Ended, Extension, Handed, Held, Lapsed, Pull, Receipt, Strayed};
 pub use queue::{
     Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, DeclaredEndpoint, DeclaredTenant, Directory,
     EndpointEntry, EventContent, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord, Settled,
@@ -63,11 +65,11 @@ pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
 pub trait Ledger:
-    Queue + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats
+    Queue + Pull + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats
 {
 }
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats> Ledger
+impl<T: Queue + Pull + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats> Ledger
     for T
 {
 }

@@ -37,8 +37,9 @@ pub trait Queue: Send + Sync + 'static {
     /// Consumes the lease; a lease that another has taken over is `LeaseLost`, and nothing is written.
     async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled, LedgerError>;
 
-    /// Takes over leases that ended by `expired_by` (`Timestamp::MAX`: every one, as at the start of the only
-    /// process), at most `limit`, under a new token. What becomes of them is for the caller to decide and settle.
+    /// Takes over leases that ended by `expired_by` (`Timestamp::MAX`: every one of the gateway's own, as at the start
+    /// of the only process), at most `limit`, under a new token; those of consumers in no case before they end. What
+    /// becomes of them is for the caller to decide and settle.
     async fn rescue(&self, expired_by: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError>;
 
     /// Pending deliveries whose event expired after `after` and by `now`, leased so that their end can be settled: also
@@ -54,10 +55,10 @@ pub trait Queue: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Vec<Lease>, LedgerError>;
 
-    /// Puts right what a wall clock that was set has moved away: every lease that is held ends at `leases_until`, and
-    /// no pending delivery of these endpoints stays due later than the wait beside it from `now` on, or, where it was
-    /// given a longer one, than that; nor does a breaker stay open for longer than it opened for. In transactions of a
-    /// thousand rows at most. Returns how many are due earlier now.
+    /// Puts right what a wall clock that was set has moved away: every lease of the gateway's own ends at
+    /// `leases_until`, and no pending delivery of these endpoints stays due later than the wait beside it from `now` on,
+    /// or, where it was given a longer one, than that; nor does a breaker stay open for longer than it opened for. In
+    /// transactions of a thousand rows at most. Returns how many are due earlier now.
     async fn reanchor(
         &self,
         leases_until: Timestamp,
@@ -88,7 +89,7 @@ pub struct DeclaredTenant {
 #[derive(Clone, Debug)]
 pub struct DeclaredEndpoint {
     pub name: Name,
-    /// The host of its URL, for the delivery log.
+    /// The host of its URL, or what stands in its place, for the delivery log.
     pub host: String,
     /// Kept as the endpoint's generated signing secret if it has none yet; `None` when the file names its secrets.
     pub generated_secret: Option<Secret>,

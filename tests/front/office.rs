@@ -3,6 +3,7 @@
 use crate::fake_ledger::{FakeLedger, Fixed};
 use crate::ingress::name;
 use crate::peer::{Reply, ask};
+use crate::pull::Stall;
 use async_trait::async_trait;
 use hookgate::admin::{
     Admin, DryRun, DryRunPage, Endpoint, Estate, Plugin, Refusal, Rehearsal, Replay, ReplayedPage, Serving, Settings,
@@ -153,6 +154,7 @@ pub struct Office {
     pub address: SocketAddr,
     pub ledger: Arc<FakeLedger>,
     pub yard: Arc<Yard>,
+    pub stall: Arc<Stall>,
     pub serving: watch::Sender<Serving>,
     /// acme's, in this order: dead, pending, delivered; then globex's dead one.
     pub deliveries: [DeliveryId; 4],
@@ -189,6 +191,7 @@ fn estate() -> Estate {
         plugin: Some(name(if key == 1 { "rules" } else { "filed" })),
         generated_secret: None,
         disable_after: (key == 1).then(|| Duration::from_secs(432_000)),
+        pull: (key == 2).then_some(Duration::from_secs(45)),
         shown: shown(fields),
     };
     let plugin = |by_file| Plugin { by_file, component_bytes_max: 1_000 };
@@ -337,11 +340,13 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
     let mut settings = Settings::with_token(Secret::new(TOKEN));
     change(&mut settings);
     let yard = Arc::new(Yard::default());
+    let stall = Arc::new(Stall::default());
     let state = State {
         ledger: Arc::clone(&ledger) as _,
         slots,
         shipyard: Arc::<Yard>::clone(&yard),
         rehearsal: Arc::<Yard>::clone(&yard),
+        consumers: Arc::<Stall>::clone(&stall),
         clock: Arc::new(Still),
         metrics: metrics(),
         serving: observed,
@@ -351,7 +356,7 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, Arc::new(admin), Limits::default(), CancellationToken::new()));
-    Office { address, ledger, yard, serving, deliveries }
+    Office { address, ledger, yard, stall, serving, deliveries }
 }
 
 impl Office {

@@ -26,6 +26,7 @@ mod idempotency;
 mod order;
 mod past;
 mod plugins;
+mod pull;
 mod refusals;
 mod retries;
 mod scenario_billing_callbacks;

@@ -168,6 +168,31 @@ impl Queue for FakeLedger {
     }
 }
 
+/// Consumers of the front do not come as far as this.
+#[async_trait]
+impl Pull for FakeLedger {
+    async fn consume(&self, _: Consume, _: Timestamp) -> Result<Consumed, LedgerError> {
+        Ok(Consumed { items: Vec::new(), status: EndpointStatus::Enabled, next_due: None })
+    }
+
+    async fn held(
+        &self,
+        _: TenantKey,
+        _: EndpointKey,
+        receipts: Vec<Receipt>,
+    ) -> Result<Vec<Result<Held, Lapsed>>, LedgerError> {
+        Ok(receipts.iter().map(|_| Err(Lapsed::Unknown)).collect())
+    }
+
+    async fn extend(&self, _: TenantKey, _: EndpointKey, all: Vec<Extension>) -> Result<Vec<bool>, LedgerError> {
+        Ok(all.iter().map(|_| false).collect())
+    }
+
+    async fn renew_consumers(&self, _: Strayed, _: Timestamp) -> Result<u64, LedgerError> {
+        Ok(0)
+    }
+}
+
 #[async_trait]
 impl Records for FakeLedger {
     async fn events(

@@ -12,7 +12,7 @@ use crate::ledger::{EndpointKey, LedgerError};
 use rusqlite::Connection;
 use std::time::Duration;
 
-const BATCH_ROWS_MAX: usize = 1_000;
+pub(super) const BATCH_ROWS_MAX: usize = 1_000;
 
 /// A place in the order of an endpoint's pending work.
 #[derive(Clone, Copy)]
@@ -102,7 +102,8 @@ impl Verb for RenewLeases {
     type Done = bool;
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<bool, Fault> {
-        let find = "SELECT tenant, id FROM delivery INDEXED BY delivery_live WHERE state = 1 AND due_at <> ? LIMIT ?";
+        let find = "SELECT tenant, id FROM delivery INDEXED BY delivery_live \
+                    WHERE state = 1 AND due_at <> ? AND leased_for IS NULL LIMIT ?";
         let mut find = w.connection.prepare_cached(find)?;
         let until = self.until.as_millis();
         let found = find.query_map((until, int(BATCH_ROWS_MAX as u64)), |row| Ok((row.get(0)?, row.get(1)?)))?;

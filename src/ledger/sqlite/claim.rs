@@ -103,7 +103,7 @@ impl Verb for ClaimDue {
                 due_rows(w, endpoint, slots, self.now, &mut all)?;
                 for (at, leased) in all[before..].iter_mut().enumerate() {
                     leased.lease.until = self.now.plus(lease_for);
-                    w.begin(&leased.lease)?;
+                    w.begin(&leased.lease, None)?;
                     self.used.push(from + at);
                 }
             } else {
@@ -134,7 +134,7 @@ fn refuse_closed(w: &mut Writer<'_>, endpoint: EndpointKey, now: Timestamp) {
     }
 }
 
-fn due_rows(
+pub(super) fn due_rows(
     w: &mut Writer<'_>,
     endpoint: EndpointKey,
     limit: usize,
@@ -232,7 +232,7 @@ impl Verb for Rescue {
         let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
         let until = self.now.plus(RESCUE_LEASE);
         let mut all = Vec::new();
-        let mut rows = w.sql.expired.query((self.expired_by.as_millis(), limit))?;
+        let mut rows = w.sql.expired.query((self.expired_by.as_millis(), limit, self.now.as_millis()))?;
         while let Some(row) = rows.next()? {
             all.push(taken(row, until)?);
         }
@@ -318,14 +318,14 @@ fn begin_all(w: &mut Writer<'_>, over: &mut [Lease], now: Timestamp) -> Result<(
     for lease in over {
         lease.number = lease.number.saturating_add(1);
         lease.started_at = now;
-        w.begin(lease)?;
+        w.begin(lease, None)?;
     }
     Ok(())
 }
 
 impl Writer<'_> {
-    /// Pending work is under way from here on.
-    fn begin(&mut self, lease: &Lease) -> Result<(), Fault> {
+    /// Pending work is under way from here on: by us, or by a consumer for a time.
+    pub(super) fn begin(&mut self, lease: &Lease, leased_for: Option<Duration>) -> Result<(), Fault> {
         self.sql.start.execute((
             lease.tenant.0,
             lease.delivery.to_bytes(),
@@ -333,6 +333,7 @@ impl Writer<'_> {
             super::codec::int(lease.token),
             lease.number,
             lease.started_at.as_millis(),
+            leased_for.map(super::settle::millis),
         ))?;
         self.effects.pending -= 1;
         self.effects.in_flight += 1;

@@ -28,6 +28,7 @@ mod ordering;
 mod past;
 mod plugins;
 mod prune;
+mod pull;
 mod queue;
 mod readers;
 mod records;

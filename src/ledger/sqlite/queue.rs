@@ -77,54 +77,18 @@ impl Queue for SqliteLedger {
             return Ok(Claims::default());
         }
         let Dealt { leased, next_due } = self.ask(ClaimDue::new(slots, now), 0).await?;
-        if leased.is_empty() {
-            return Ok(Claims { started: Vec::new(), next_due });
-        }
-        let leases: Vec<Lease> = leased.iter().map(|l| l.lease).collect();
-        let shared = Arc::clone(&self.shared);
-        let read = move |connection: &Connection| -> Result<Vec<(Leased, Option<EventContent>)>, Fault> {
-            let mut all = Vec::with_capacity(leased.len());
-            for one in leased {
-                let cipher = shared.keyring.tenant(one.lease.tenant);
-                let content = match cipher {
-                    Some(cipher) => content_of(connection, &cipher, &one)?,
-                    None => None,
-                };
-                all.push((one, content));
-            }
-            Ok(all)
-        };
-        let read = match self.read_contents(read).await {
-            Ok(read) => read,
-            Err(error) => {
-                // The slots are given back by now; so is the work, or its leases run out.
-                for lease in leases {
-                    let disposition = Disposition::Released { due: now, reason: LEDGER_BUSY };
-                    let _ = self.end_unsent(lease, disposition, "released", LEDGER_BUSY, now).await;
-                }
-                return Err(error);
-            }
-        };
-        let mut claimed = Vec::with_capacity(read.len());
-        for (mut leased, content) in read {
-            match (content, leased.slot.take()) {
-                (Some(event), Some(slot)) => claimed.push(Claimed {
-                    lease: leased.lease,
-                    sequence: leased.sequence,
-                    idempotency_key: leased.idempotency_key(&event).into(),
-                    event: Arc::new(event),
-                    slot,
-                }),
-                (None, _) => {
-                    tracing::error!(delivery = %leased.lease.delivery, "its content does not authenticate");
-                    let dead = Disposition::Dead(QUARANTINED);
-                    self.end_unsent(leased.lease, dead, "refused", QUARANTINED, now).await?;
-                }
-                // Every lease was made against a slot.
-                (Some(_), None) => {}
-            }
-        }
-        Ok(Claims { started: claimed, next_due })
+        let read = self.contents_of(leased, now).await?;
+        // Every lease was made against a slot.
+        let claimed = read.into_iter().filter_map(|(leased, event)| {
+            Some(Claimed {
+                lease: leased.lease,
+                sequence: leased.sequence,
+                idempotency_key: leased.idempotency_key(&event).into(),
+                event: Arc::new(event),
+                slot: leased.slot?,
+            })
+        });
+        Ok(Claims { started: claimed.collect(), next_due })
     }
 
     async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled, LedgerError> {
@@ -227,6 +191,54 @@ impl SqliteLedger {
         let write = |out: &mut Vec<u8>| codec::write_content(out, headers, body);
         let sealed = cipher.seal_with(place, &*self.shared.entropy, content_bytes_hint(headers, body), write);
         Ok(sealed.map_err(Fault::from)?)
+    }
+
+    /// What was leased, with what it is about. What does not authenticate is settled here, and left out.
+    pub(super) async fn contents_of(
+        &self,
+        leased: Vec<Leased>,
+        now: Timestamp,
+    ) -> Result<Vec<(Leased, EventContent)>, LedgerError> {
+        if leased.is_empty() {
+            return Ok(Vec::new());
+        }
+        let leases: Vec<Lease> = leased.iter().map(|l| l.lease).collect();
+        let shared = Arc::clone(&self.shared);
+        let read = move |connection: &Connection| -> Result<Vec<(Leased, Option<EventContent>)>, Fault> {
+            let mut all = Vec::with_capacity(leased.len());
+            for one in leased {
+                let cipher = shared.keyring.tenant(one.lease.tenant);
+                let content = match cipher {
+                    Some(cipher) => content_of(connection, &cipher, &one)?,
+                    None => None,
+                };
+                all.push((one, content));
+            }
+            Ok(all)
+        };
+        let read = match self.read_contents(read).await {
+            Ok(read) => read,
+            Err(error) => {
+                // The slots are given back by now; so is the work, or its leases run out.
+                for lease in leases {
+                    let disposition = Disposition::Released { due: now, reason: LEDGER_BUSY };
+                    let _ = self.end_unsent(lease, disposition, "released", LEDGER_BUSY, now).await;
+                }
+                return Err(error);
+            }
+        };
+        let mut whole = Vec::with_capacity(read.len());
+        for (leased, content) in read {
+            match content {
+                Some(event) => whole.push((leased, event)),
+                None => {
+                    tracing::error!(delivery = %leased.lease.delivery, "its content does not authenticate");
+                    let dead = Disposition::Dead(QUARANTINED);
+                    self.end_unsent(leased.lease, dead, "refused", QUARANTINED, now).await?;
+                }
+            }
+        }
+        Ok(whole)
     }
 
     /// Ends an attempt of which no byte left, on the ledger's own account.

@@ -30,6 +30,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0010_health.sql"),
     include_str!("migrations/0013_answers.sql"),
     include_str!("migrations/0009_keys.sql"),
+    include_str!("migrations/0011_pull.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {

@@ -151,7 +151,7 @@ impl Verb for SettleAttempt {
     }
 }
 
-fn millis(span: std::time::Duration) -> i64 {
+pub(super) fn millis(span: std::time::Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
