@@ -46,8 +46,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SEEDS: u64 = 2_000;
 
 /// Seeds that once failed, and what they found.
-const REGRESSIONS: &[(u64, &str)] =
-    &[(63, "a plugin paused the endpoint only until its delivery expired, inside what `Retry-After` had asked for")];
+const REGRESSIONS: &[(u64, &str)] = &[(
+    1902,
+    "an acceptance from before the clock was set back, written after the ledger was put right: see `ledger.rs`",
+)];
 
 /// What must have happened in so many seeds, or they prove little.
 const MUST_HAPPEN: &[&str] = &[
@@ -158,7 +160,7 @@ fn what_once_failed_holds() {
 
 #[test]
 fn the_same_seed_is_the_same_story() {
-    for seed in 0..12 {
+    for seed in 0..8 {
         let (one, other) = (world::run(seed, None, true).trace, world::run(seed, None, true).trace);
         let differs = one.iter().zip(&other).find(|(one, other)| one != other);
         assert!(one.len() > 20 && differs.is_none() && one.len() == other.len(), "seed {seed}: {differs:?}");

@@ -129,7 +129,7 @@ impl Scenario {
             total: small(&mut dice) + 2,
             tenants: endpoints.last().map_or(0, |e| e.tenant + 1),
             endpoints,
-            steps: usize::try_from(dice.between(12, 36)).unwrap(),
+            steps: usize::try_from(dice.between(8, 24)).unwrap(),
             ledger: if calm { LedgerFaults::default() } else { faults },
             clock_steps: *dice.pick(&[0, 0, 4, 10]),
             crashes: *dice.pick(&[0, 0, 3, 8]),
