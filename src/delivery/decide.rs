@@ -157,8 +157,10 @@ impl Case<'_> {
             Verdict::Terminal(reason) => Disposition::Dead(reason.clone()).into(),
             Verdict::Retryable(hint) => {
                 let mut decision = self.again(hint.reason.clone(), hint.after, throttled);
-                if let (PauseScope::Endpoint, Disposition::RetryAt { due, .. }) = (hint.scope, &decision.disposition) {
-                    decision.endpoint = Some(EndpointEffect::PauseUntil { until: *due, why: hint.reason.clone() });
+                if let (PauseScope::Endpoint, Disposition::RetryAt { .. }) = (hint.scope, &decision.disposition) {
+                    // For as long as was asked for, also where this delivery ends before that.
+                    let until = self.now.plus(self.wait(hint.after, throttled).0);
+                    decision.endpoint = Some(EndpointEffect::PauseUntil { until, why: hint.reason.clone() });
                 }
                 decision
             }
@@ -184,12 +186,7 @@ impl Case<'_> {
         if self.history.counted >= policy.max_attempts {
             return Disposition::Dead(reason).into();
         }
-        let step = policy.jitter.spread(policy.backoff.wait_after(self.history.counted), self.chance);
-        let wished = wish.unwrap_or(step).max(throttled.unwrap_or_default());
-        let wait = match throttled {
-            Some(after) => wish.unwrap_or(step).min(MAX_WAIT).max(after.min(RETRY_AFTER_MAX)),
-            None => wished.min(MAX_WAIT),
-        };
+        let (wait, wished) = self.wait(wish, throttled);
         let due = self.now.plus(wait);
         // Due no later than its end, so that it expires on time rather than at its next step.
         let due = end(self.history, self.terms).map_or(due, |(at, _)| due.min(at.max(self.now)));
@@ -198,6 +195,18 @@ impl Case<'_> {
             endpoint: None,
             clamped_from: (wait < wished).then_some(wished),
         }
+    }
+
+    /// Until the next try, and what was wished for.
+    fn wait(&self, wish: Option<Duration>, throttled: Option<Duration>) -> (Duration, Duration) {
+        let policy = &self.terms.retry;
+        let step = policy.jitter.spread(policy.backoff.wait_after(self.history.counted), self.chance);
+        let wished = wish.unwrap_or(step).max(throttled.unwrap_or_default());
+        let wait = match throttled {
+            Some(after) => wish.unwrap_or(step).min(MAX_WAIT).max(after.min(RETRY_AFTER_MAX)),
+            None => wished.min(MAX_WAIT),
+        };
+        (wait, wished)
     }
 }
 
@@ -320,6 +329,19 @@ mod tests {
         let whole = wish(7, PauseScope::Endpoint);
         let pause = EndpointEffect::PauseUntil { until: NOW.plus(secs(7)), why: Reason::word("busy") };
         assert_eq!(whole.endpoint, Some(pause));
+    }
+
+    /// What one delivery has no time for, the others behind the endpoint have.
+    #[test]
+    fn an_endpoint_rests_beyond_the_end_of_the_delivery_that_was_answered() {
+        let hint = RetryHint { reason: Reason::word("busy"), after: None, scope: PauseScope::Endpoint };
+        let retry_after = Some(RetryAfter::Delay(secs(900)));
+        let outcome = Outcome::Answered { status: 429, verdict: Verdict::Retryable(hint), retry_after };
+        let history = History { expires_at: Some(NOW.plus(secs(60))), ..history(1) };
+        let decision = decide(&outcome, &history, &terms(), NOW, 0);
+        assert_eq!(decision.disposition.next_at(), Some(NOW.plus(secs(60))));
+        let pause = EndpointEffect::PauseUntil { until: NOW.plus(secs(900)), why: Reason::word("busy") };
+        assert_eq!(decision.endpoint, Some(pause));
     }
 
     #[test]

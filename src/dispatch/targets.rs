@@ -117,8 +117,11 @@ impl Targets {
         self.current.load().endpoints.get(&key).cloned()
     }
 
+    /// In the order of their keys, so that what is done to each is done in one order.
     pub fn endpoints(&self) -> Vec<EndpointKey> {
-        self.current.load().endpoints.keys().copied().collect()
+        let mut all: Vec<EndpointKey> = self.current.load().endpoints.keys().copied().collect();
+        all.sort_unstable();
+        all
     }
 
     pub fn source(&self, key: SourceKey) -> Option<Name> {

@@ -256,7 +256,7 @@ fn fill_filter(reader: &rusqlite::Connection, orders: Sender<Order>, shared: &Sh
         drop(orders);
         sent && matches!(answer.blocking_recv(), Ok(Ok(())))
     };
-    if let Err(error) = dedup::build_filter(reader, attach, &shared.closed) {
+    if let Err(error) = dedup::build_filter(reader, attach, shared.settings.dedup_in_memory_max, &shared.closed) {
         match fault::severity(&error) {
             fault::Severity::Stop => shared.stop(format!("the dedup table cannot be read: {error}")),
             fault::Severity::Full | fault::Severity::Verb => {
