@@ -98,7 +98,13 @@ pub(super) fn endpoint(
     let timeout = s.duration(walk, "timeout", Duration::from_millis(100)..=Duration::from_secs(300));
     let concurrency = s.integer(walk, "concurrency", 1..=1_000);
     let rate = rate(walk, &mut s);
-    let order = if pull.is_none() { order(walk, &mut s) } else { Order::Free };
+    let order = if pull.is_none() {
+        order(walk, &mut s)
+    } else {
+        // What it may say there was looked at with the rest.
+        let _ = s.string(walk, "ordering");
+        Order::Free
+    };
     let ambiguous = [("retry", OnAmbiguous::Retry), ("hold", OnAmbiguous::Hold)];
     let fault = [("default", OnPluginFault::Default), ("retry", OnPluginFault::Retry), ("dead", OnPluginFault::Dead)];
     let terms = Terms {

@@ -87,6 +87,7 @@ impl Consumers for Stall {
             revision: 1,
             number: 1,
             started_at: NOW,
+            eligible_at: NOW,
             history,
         };
         let handed = Handed { lease, sequence: 41, idempotency_key: "order-7".into(), event: Arc::new(event) };

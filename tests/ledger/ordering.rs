@@ -293,7 +293,7 @@ async fn a_pause_and_a_restart_keep_the_order() {
     let bench = bench.restart().await;
     let resume = hookgate::ledger::EndpointChange::Resume;
     bench.ledger.change_endpoint(acme, &billing, resume, bench.now()).await.unwrap();
-    let claimed = started(&bench).await;
+    let claimed = bench.claim("billing", 1).await;
     assert_eq!(ids(&claimed), [next]);
     drop(claimed);
     // The process ends in the middle: the attempt is taken over, and keeps its turn.
@@ -498,7 +498,7 @@ impl Model {
             Step::Resolve { which } => {
                 let Some(id) = self.pick(which) else { return self };
                 let was_dead = self.rows[&id].state == DeliveryState::Dead;
-                let done = self.bench.ledger.resolve(acme, id, ResolveAs::NotSent, None, now).await.unwrap();
+                let done = self.bench.ledger.resolve(acme, id, ResolveAs::Sent, None, now).await.unwrap();
                 assert_eq!(done == Resolved::Done, was_dead);
                 if was_dead {
                     self.end(id, DeliveryState::Resolved);

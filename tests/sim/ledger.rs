@@ -202,6 +202,7 @@ impl SimLedger {
                 revision: 1,
                 number: 1,
                 started_at: accept.now,
+                eligible_at: accept.now,
                 history: Past_ { counted: 1, interrupted_before: 0, began_at: accept.now, expires_at: None },
             };
             let content = EventContent {
@@ -474,6 +475,15 @@ impl Records for SimLedger {
         Ok(found)
     }
 
+    async fn delivery_body(
+        &self,
+        tenant: TenantKey,
+        id: DeliveryId,
+        revision: Option<u32>,
+    ) -> Result<Option<Option<BodyRow>>, LedgerError> {
+        block_on(self.inner.delivery_body(tenant, id, revision))
+    }
+
     async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {
         block_on(self.inner.dead_groups(tenant))
     }
@@ -506,6 +516,19 @@ macro_rules! passed_on {
 }
 
 passed_on! {
+    Pull {
+        consume(consume: Consume, now: Timestamp) -> Consumed;
+        held(tenant: TenantKey, endpoint: EndpointKey, receipts: Vec<Receipt>) -> Vec<Result<Held, Lapsed>>;
+        extend(tenant: TenantKey, endpoint: EndpointKey, extensions: Vec<Extension>) -> Vec<bool>;
+        renew_consumers(which: Strayed, now: Timestamp) -> u64;
+    }
+    Answers {
+        kept_answer(tenant: TenantKey, request: &RequestId, now: Timestamp) -> Option<KeptAnswer>;
+        keep_answer(tenant: TenantKey, request: &RequestId, answer: KeptAnswer, now: Timestamp) -> ();
+    }
+    Stats {
+        stats(asked: &StatsQuery, now: Timestamp) -> Option<TenantStats>;
+    }
     Rejections {
         keep_rejections(batch: Vec<Rejected>) -> ();
         rejections(tenant: TenantKey, filter: &RejectionFilter, page: &PageRequest) -> Page<RejectionRow>;

@@ -244,6 +244,9 @@ impl Model {
         let known = asked.key.as_ref().and_then(|key| self.keys.get(&(asked.tenant, key.clone()))).copied();
         note!(self, "accept {:?} -> {answer:?}", asked.key);
         match answer {
+            Accepted::TooLateAt(at) => {
+                self.require(false, "I4", || format!("nothing is coalesced until {at:?}"));
+            }
             Accepted::New(id) => {
                 if let Some(first) = known {
                     let holds = now >= self.events[first].remembered_until;
@@ -380,7 +383,7 @@ impl Model {
     }
 
     pub fn settled(&mut self, asked: &Settlement, answer: Settled) {
-        let Settlement { lease, record, decision, now } = asked;
+        let Settlement { lease, record, decision, now, pulse: _ } = asked;
         let id = lease.delivery;
         let Some(at) = self.at(id) else { return };
         note!(self, "settle {id} number {} {} {:?} -> {answer:?}", lease.number, record.outcome, decision);
@@ -464,7 +467,7 @@ impl Model {
 
     /// What was decided, held against what happened.
     fn check_record(&mut self, at: usize, asked: &Settlement) {
-        let Settlement { lease, record, decision, now } = asked;
+        let Settlement { lease, record, decision, now, pulse: _ } = asked;
         let row = &self.rows[at];
         let id = lease.delivery;
         let sent = row.sent.get(&lease.number).map(|sent| sent.answer);

@@ -2,7 +2,7 @@
 
 use crate::dice::Dice;
 use crate::support::name;
-use hookgate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Terms};
+use hookgate::delivery::{Backoff, HealthPolicy, Jitter, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Terms};
 use hookgate::plugin::Exports;
 use std::time::Duration;
 
@@ -164,6 +164,7 @@ fn endpoint(dice: &mut Dice, unit: Duration, tenant: usize, called: &str) -> End
                 jitter: *dice.pick(&[Jitter::None, Jitter::Equal, Jitter::Full]),
                 max_age: dice.percent(25).then(|| unit * u32::try_from(dice.between(5, 60)).unwrap()),
             },
+            health: HealthPolicy { breaker: None, disable_after: None },
             on_ambiguous: if dice.percent(25) { OnAmbiguous::Hold } else { OnAmbiguous::Retry },
             on_plugin_fault: *dice.pick(&[OnPluginFault::Default, OnPluginFault::Retry, OnPluginFault::Dead]),
         },

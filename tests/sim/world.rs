@@ -13,9 +13,9 @@ use crate::support::{SeededEntropy, name, publication, verified};
 use crate::time::{SimClock, pass};
 use bytes::Bytes;
 use hookgate::clock::{Clock as _, ClockWatch, Timestamp};
-use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Name};
+use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Name, Order};
 use hookgate::dispatch::{
-    Advice, Crew, Dispatcher, InUse, Live, Settings, Stop, Tally, Target, Targets, requeue_interrupted,
+    Advice, Crew, Dispatcher, InUse, Live, Settings, Stop, Tally, Target, Targets, Way, requeue_interrupted,
 };
 use hookgate::ledger::sqlite;
 use hookgate::ledger::{
@@ -426,7 +426,7 @@ impl Driver {
                 let now = sim.clock.now();
                 let deliveries = keys.into_iter().map(|endpoint| {
                     let slot = slots.take_for_arrival(endpoint, now);
-                    NewDelivery { endpoint, slot }
+                    NewDelivery { endpoint, slot, order: None }
                 });
                 event.deliver_at = deliver_after.map(|after| now.plus(after));
                 event.expires_at = expires_after.map(|after| now.plus(after));
@@ -439,7 +439,7 @@ impl Driver {
                     }
                     // Nothing is promised: whoever has a key may send it again.
                     Err(_) if comes_again && event.key.is_some() => {}
-                    Ok(Accepted::KeyReused(_)) | Err(_) => return,
+                    Ok(Accepted::KeyReused(_) | Accepted::TooLateAt(_)) | Err(_) => return,
                 }
             }
         });
@@ -662,11 +662,12 @@ fn declare(sim: &Arc<Sim>, ledger: &SimLedger, slots: &Slots, targets: &Targets)
             url: format!("https://host-{}.example/in", key.0).parse().unwrap(),
             timeout: plan.timeout,
             terms: plan.terms.clone(),
+            order: Order::Free,
             signer: signer(),
             idempotency_header: HeaderName::from_static("idempotency-key"),
             advice,
         };
-        all.insert(*key, Arc::new(target));
+        all.insert(*key, Way::Push(Arc::new(target)));
     }
     targets.replace(all, HashMap::new());
 }

@@ -7,6 +7,7 @@ use super::births::Needs;
 use super::claim::{Dealt, Leased, due_rows};
 use super::codec::{count, int, state_of, time, time_opt};
 use super::fault::Fault;
+use super::ordering::HELD;
 use super::settle::millis;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
@@ -100,7 +101,7 @@ impl Verb for ConsumeDue {
         } else {
             status
         };
-        let first: Option<i64> = w.sql.next_due.query_row([endpoint.0], |row| row.get(0))?;
+        let first: Option<i64> = w.sql.next_due.query_row((endpoint.0, HELD.as_millis()), |row| row.get(0))?;
         let next_due = first.map(|due| (endpoint, Timestamp::from_millis(due)));
         Ok((status, Dealt { leased, next_due: BTreeMap::from_iter(next_due) }))
     }
