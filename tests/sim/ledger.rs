@@ -406,7 +406,7 @@ impl Operations for SimLedger {
         let then = self.begin().await?;
         self.introduce_by_name(tenant, id);
         let resolved = block_on(self.inner.resolve(tenant, id, how, note, now))?;
-        self.sim.oracle.look().resolved(id, resolved);
+        self.sim.oracle.look().resolved(id, how, resolved);
         self.end(then).await?;
         Ok(resolved)
     }

@@ -11,8 +11,8 @@ use hookgate::delivery::{
 };
 use hookgate::egress::Outbound;
 use hookgate::ledger::{
-    Accept, Accepted, Cancelled, Claimed, EndpointChange, EndpointKey, Lease, Redrive, Redriven, Resolved, Settled,
-    Settlement, TenantKey,
+    Accept, Accepted, Cancelled, Claimed, EndpointChange, EndpointKey, Lease, Redrive, Redriven, ResolveAs, Resolved,
+    Settled, Settlement, TenantKey,
 };
 use hookgate::plugin::Exports;
 use hookgate::verify::standard::Signer;
@@ -67,6 +67,8 @@ pub struct Row {
     pub endpoint: EndpointKey,
     pub id: Option<DeliveryId>,
     pub state: DeliveryState,
+    /// Resolved as not sent: it may be redriven after all.
+    unsent: bool,
     /// Not before; and not after, as long as there is a slot for it.
     due: Timestamp,
     due_by: Timestamp,
@@ -274,6 +276,7 @@ impl Model {
                         endpoint: *endpoint,
                         id: None,
                         state: DeliveryState::Pending,
+                        unsent: false,
                         due,
                         due_by: due,
                         wait: due.since(now),
@@ -567,11 +570,14 @@ impl Model {
             self.require(answer == wanted, "I13", || format!("{id}: {answer:?} to a repeated request, not {wanted:?}"));
             return;
         }
-        let (state, generation, revision) = (row.state, row.generation, row.revision);
+        let (state, generation, revision, unsent) = (row.state, row.generation, row.revision, row.unsent);
         let expired = self.events[row.event].expires_at.is_some_and(|at| at <= now);
         let wanted = match state {
-            DeliveryState::Dead if expired => Redriven::Expired,
-            DeliveryState::Dead => Redriven::Done { generation: generation + 1, revision: revision + u32::from(with) },
+            DeliveryState::Resolved if !unsent => Redriven::NotDead(state),
+            DeliveryState::Dead | DeliveryState::Resolved if expired => Redriven::Expired,
+            DeliveryState::Dead | DeliveryState::Resolved => {
+                Redriven::Done { generation: generation + 1, revision: revision + u32::from(with) }
+            }
             state => Redriven::NotDead(state),
         };
         let holds =
@@ -607,7 +613,7 @@ impl Model {
         }
     }
 
-    pub fn resolved(&mut self, id: DeliveryId, answer: Resolved) {
+    pub fn resolved(&mut self, id: DeliveryId, how: ResolveAs, answer: Resolved) {
         let Some(at) = self.at(id) else { return };
         note!(self, "resolve {id} -> {answer:?}");
         let state = self.rows[at].state;
@@ -616,6 +622,7 @@ impl Model {
             && answer == Resolved::Done
         {
             self.saw("resolved");
+            self.rows[at].unsent = how == ResolveAs::NotSent;
             self.over(at, DeliveryState::Resolved);
         }
     }
