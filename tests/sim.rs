@@ -48,7 +48,7 @@ const SEEDS: u64 = 2_000;
 /// Seeds that once failed, and what they found.
 const REGRESSIONS: &[(u64, &str)] = &[(
     1902,
-    "an acceptance from before the clock was set back, written after the ledger was put right: see `ledger.rs`",
+    "an acceptance whose time was read before the clock was set back, written after the ledger was put right",
 )];
 
 /// What must have happened in so many seeds, or they prove little.

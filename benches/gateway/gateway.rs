@@ -245,7 +245,7 @@ fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Rou
                 let _ = write!(file, "\n[tenants.{tenant}.endpoints.receiver.retry]\nmax_attempts = 1\n");
             }
             let path = text(&hostile.display().to_string());
-            let _ = write!(file, "\n[tenants.noisy.plugins.hostile]\npath = {path}\n");
+            let _ = write!(file, "\n[tenants.noisy.plugins.hostile]\npath = {path}\n\n[tenants.noisy.plugins.bomb]\n");
         }
     }
     file

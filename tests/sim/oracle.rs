@@ -206,10 +206,6 @@ impl Model {
         self.jumped_at = Some(self.clock.passed());
     }
 
-    pub fn jumped_at(&self) -> Option<u64> {
-        self.jumped_at
-    }
-
     pub fn row_of(&self, id: DeliveryId) -> Option<&Row> {
         self.by_id.get(&id).map(|at| &self.rows[*at])
     }

@@ -1,18 +1,14 @@
-//! A tenant's deliveries while another one's upload is ruinous to compile.
+//! A tenant's deliveries while one upload of another's after the other is ruinous to compile.
 
 use super::{Others, Session};
 use crate::figures::{self, Figures, Row};
 use crate::gateway::{Gateway, Route};
 use crate::hostile::{self, Attack};
-use anyhow::{Result, ensure};
-use std::time::Duration;
+use anyhow::{Result, bail, ensure};
 use tempfile::TempDir;
 
-/// The compiler may take a minute of a processor that it gets last.
-const REFUSAL_PATIENCE: Duration = Duration::from_secs(240);
-
 impl Session<'_> {
-    /// All phases without it, then all with it: it cannot be called back.
+    /// All phases without, then all with: what is being compiled cannot be called back.
     pub(super) async fn compiling(&mut self) -> Result<()> {
         let Some(plugin) = self.sample_plugin() else { return Ok(()) };
         let row = Row::BesideCompile;
@@ -28,18 +24,25 @@ impl Session<'_> {
         for _ in 0..self.plan.pairs {
             without.push(self.beside(&gateway, row, phase.1, phase.2, self.plan.span).await?);
         }
-        let mut answer = Box::pin(gateway.upload("noisy", "bomb", hostile::bomb()));
-        let mut with = Vec::new();
-        for _ in 0..self.plan.pairs {
-            tokio::select! {
-                done = self.beside(&gateway, row, phase.1, phase.2, self.plan.span) => with.push(done?),
-                // It was over before its phases: they say nothing.
-                answer = &mut answer => ensure!(false, "the compiler was done early: {}", answer?),
+        let uploads = async {
+            for number in 0.. {
+                let status = gateway.upload("noisy", "bomb", hostile::bomb(number)).await?;
+                ensure!(status == 422, "what cannot be compiled was answered {status}");
             }
-        }
+            Ok(())
+        };
+        let phases = async {
+            let mut with = Vec::new();
+            for _ in 0..self.plan.pairs {
+                with.push(self.beside(&gateway, row, phase.1, phase.2, self.plan.span).await?);
+            }
+            Ok::<_, anyhow::Error>(with)
+        };
+        let with = tokio::select! {
+            with = phases => with?,
+            ended = uploads => bail!("there is no end of uploads: {ended:?}"),
+        };
         let others_percent = Some(others.percent()?);
-        let status = tokio::time::timeout(REFUSAL_PATIENCE, answer).await??;
-        ensure!(status == 422, "what cannot be compiled was answered {status}");
         let median = |of: fn(&Figures) -> f64, phases: &[Figures]| {
             figures::median(phases.iter().map(of).collect()).unwrap_or(0.0)
         };

@@ -26,11 +26,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0006_plugins.sql"),
     include_str!("migrations/0007_births.sql"),
     include_str!("migrations/0008_trials.sql"),
-    include_str!("migrations/0012_stats.sql"),
+    include_str!("migrations/0009_stats.sql"),
     include_str!("migrations/0010_health.sql"),
-    include_str!("migrations/0013_answers.sql"),
-    include_str!("migrations/0009_keys.sql"),
-    include_str!("migrations/0011_pull.sql"),
+    include_str!("migrations/0011_answers.sql"),
+    include_str!("migrations/0012_keys.sql"),
+    include_str!("migrations/0013_pull.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {
