@@ -19,6 +19,8 @@ mod durability;
 mod model;
 #[path = "ledger/operations.rs"]
 mod operations;
+#[path = "ledger/operations_bulk.rs"]
+mod operations_bulk;
 #[path = "ledger/past.rs"]
 mod past;
 #[path = "ledger/plugins.rs"]

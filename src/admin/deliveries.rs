@@ -11,7 +11,6 @@ use crate::telemetry::DELIVERIES;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
 
 const NOTE_BYTES_MAX: usize = 1_024;
@@ -47,27 +46,12 @@ struct CancelInput {}
 impl At<'_> {
     pub(super) async fn deliveries(&self) -> Result<Answer, Problem> {
         let mut query = Query::of(self.query);
-        let state = query.state()?;
-        self.deliveries_in(state, query).await
-    }
-
-    pub(super) async fn dead_letters(&self) -> Result<Answer, Problem> {
-        self.deliveries_in(Some(DeliveryState::Dead), Query::of(self.query)).await
-    }
-
-    async fn deliveries_in(&self, state: Option<DeliveryState>, mut query: Query) -> Result<Answer, Problem> {
         let mut filter = query.deliveries()?;
-        filter.state = state;
+        filter.state = query.state()?;
         let page = query.page()?;
         query.finish()?;
         let deliveries = self.ledger().deliveries(self.tenant.key, &filter, &page).await;
         Ok(answer::json(&deliveries.map_err(|error| ledger_problem(&error))?))
-    }
-
-    pub(super) async fn dead_groups(&self) -> Result<Answer, Problem> {
-        Query::of(self.query).finish()?;
-        let groups = self.ledger().dead_groups(self.tenant.key).await.map_err(|error| ledger_problem(&error))?;
-        Ok(answer::json(&json!({ "items": groups, "next": null })))
     }
 
     pub(super) async fn delivery(&self, id: &str) -> Result<Answer, Problem> {
@@ -125,7 +109,7 @@ impl At<'_> {
         let now = self.admin.state.clock.now();
         match self.ledger().cancel(self.tenant.key, id, now).await.map_err(|error| ledger_problem(&error))? {
             Cancelled::Done => {
-                counted(DeliveryState::Cancelled);
+                counted(DeliveryState::Cancelled, 1);
                 Ok(())
             }
             Cancelled::NotFound => Err(not_found()),
@@ -145,7 +129,7 @@ impl At<'_> {
         let resolved = self.ledger().resolve(self.tenant.key, id, how, bounded(note)?, now).await;
         match resolved.map_err(|error| ledger_problem(&error))? {
             Resolved::Done => {
-                counted(DeliveryState::Resolved);
+                counted(DeliveryState::Resolved, 1);
                 Ok(())
             }
             Resolved::NotFound => Err(not_found()),
@@ -155,11 +139,11 @@ impl At<'_> {
 }
 
 /// The states that only people lead to are counted here; the others by dispatch.
-fn counted(state: DeliveryState) {
-    metrics::counter!(DELIVERIES, "state" => state.as_str()).increment(1);
+pub(super) fn counted(state: DeliveryState, times: u64) {
+    metrics::counter!(DELIVERIES, "state" => state.as_str()).increment(times);
 }
 
-fn conflict(code: &'static str, detail: &'static str) -> Problem {
+pub(super) fn conflict(code: &'static str, detail: &'static str) -> Problem {
     Problem::new(StatusCode::CONFLICT, code, detail)
 }
 
@@ -167,7 +151,7 @@ fn not_dead(state: DeliveryState) -> Problem {
     conflict("not_dead", "only a dead letter can be redriven or resolved").with("state", state.as_str())
 }
 
-fn request_id(headers: &HeaderMap) -> Result<Option<RequestId>, Problem> {
+pub(super) fn request_id(headers: &HeaderMap) -> Result<Option<RequestId>, Problem> {
     let mut given = headers.get_all(REQUEST_ID).iter();
     let Some(first) = given.next() else { return Ok(None) };
     let only = given.next().is_none();
@@ -176,7 +160,7 @@ fn request_id(headers: &HeaderMap) -> Result<Option<RequestId>, Problem> {
     id.map(Some).ok_or_else(|| invalid(REQUEST_ID, rule()))
 }
 
-fn bounded(note: Option<String>) -> Result<Option<String>, Problem> {
+pub(super) fn bounded(note: Option<String>) -> Result<Option<String>, Problem> {
     match note {
         Some(note) if note.len() > NOTE_BYTES_MAX => {
             Err(invalid("note", format!("is to have at most {NOTE_BYTES_MAX} bytes")))

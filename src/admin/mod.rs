@@ -5,12 +5,14 @@
 //! happened, the ledger.
 
 mod answer;
+mod dead_letters;
 mod deliveries;
 mod endpoints;
 mod estate;
 mod events;
 mod hint;
 mod input;
+mod operations;
 mod past;
 mod place;
 mod plugins;
@@ -20,6 +22,7 @@ mod rejections;
 mod status;
 mod trials;
 
+pub use dead_letters::{Desk, Down};
 pub use estate::{Endpoint, Estate, Plugin, Shown, Source, Tenant};
 pub use past::{DryRun, DryRunPage, Rehearsal, Replay, ReplayedPage, Unheard};
 pub use plugins::{Refusal, Shipment, Shipped, Shipyard};
@@ -37,7 +40,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
-use place::{Place, PluginVerb, Scope};
+use place::{DlqVerb, Place, PluginVerb, Scope};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -74,6 +77,7 @@ pub struct State {
     pub slots: Arc<Slots>,
     pub shipyard: Arc<dyn Shipyard>,
     pub rehearsal: Arc<dyn Rehearsal>,
+    pub desk: Arc<dyn Desk>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
     /// Told by whoever opens and closes the listeners.
@@ -184,6 +188,8 @@ impl At<'_> {
             Scope::Delivery(id) => self.delivery(id).await,
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
+            Scope::Operations => self.operations().await,
+            Scope::Operation(id) => self.operation(id).await,
             Scope::Rejections => self.rejections().await,
             Scope::Plugins => self.plugins().await,
             Scope::Plugin(name) => self.plugin(name).await,
@@ -192,7 +198,9 @@ impl At<'_> {
             | Scope::EndpointVerb(..)
             | Scope::PluginVerb(..)
             | Scope::Trial(..)
-            | Scope::DeliveryVerb(..) => Err(not_found()),
+            | Scope::DeliveryVerb(..)
+            | Scope::DlqVerb(_)
+            | Scope::OperationVerb(..) => Err(not_found()),
         }
     }
 
@@ -203,6 +211,9 @@ impl At<'_> {
             Scope::ForgetSecret(name) => self.forget_secret(name, body).await,
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
+            Scope::DlqVerb(DlqVerb::Redrive) => self.redrive_dead(body).await,
+            Scope::DlqVerb(DlqVerb::Purge) => self.purge_dead(body).await,
+            Scope::OperationVerb(id, verb) => self.change_operation(id, verb, body).await,
             Scope::PluginVerb(name, verb) => self.change_plugin(name, verb, body).await,
             Scope::Trial(name, kind) => self.begin_trial(name, kind, body).await,
             Scope::Tenant
@@ -220,6 +231,8 @@ impl At<'_> {
             | Scope::Delivery(_)
             | Scope::Dlq
             | Scope::DlqGroups
+            | Scope::Operations
+            | Scope::Operation(_)
             | Scope::Rejections => Err(not_found()),
         }
     }

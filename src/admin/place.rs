@@ -32,6 +32,21 @@ pub(super) enum DeliveryVerb {
     Resolve,
 }
 
+/// A verb on many dead letters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DlqVerb {
+    Redrive,
+    Purge,
+}
+
+/// A verb on an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OperationVerb {
+    Stop,
+    Pause,
+    Resume,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place<'a> {
     Health,
@@ -65,6 +80,10 @@ pub(super) enum Scope<'a> {
     DeliveryVerb(&'a str, DeliveryVerb),
     Dlq,
     DlqGroups,
+    DlqVerb(DlqVerb),
+    Operations,
+    Operation(&'a str),
+    OperationVerb(&'a str, OperationVerb),
     Rejections,
 }
 
@@ -140,6 +159,19 @@ impl<'a> Scope<'a> {
             }
             ["dlq"] => Scope::Dlq,
             ["dlq", "groups"] => Scope::DlqGroups,
+            ["dlq", "redrive"] => Scope::DlqVerb(DlqVerb::Redrive),
+            ["dlq", "purge"] => Scope::DlqVerb(DlqVerb::Purge),
+            ["operations"] => Scope::Operations,
+            ["operations", id] => Scope::Operation(id),
+            ["operations", id, verb] => {
+                let verb = match verb {
+                    "stop" => OperationVerb::Stop,
+                    "pause" => OperationVerb::Pause,
+                    "resume" => OperationVerb::Resume,
+                    _ => return None,
+                };
+                Scope::OperationVerb(id, verb)
+            }
             ["rejections"] => Scope::Rejections,
             _ => return None,
         };
@@ -149,9 +181,12 @@ impl<'a> Scope<'a> {
     /// The methods that mean something here.
     pub(super) fn allow(self) -> &'static str {
         match self {
-            Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::PluginVerb(..) | Scope::DeliveryVerb(..) => {
-                "POST"
-            }
+            Scope::ForgetSecret(_)
+            | Scope::EndpointVerb(..)
+            | Scope::PluginVerb(..)
+            | Scope::DeliveryVerb(..)
+            | Scope::DlqVerb(_)
+            | Scope::OperationVerb(..) => "POST",
             Scope::Events => "GET, POST",
             Scope::Trial(..) => "POST, DELETE",
             Scope::Plugin(_) => "GET, PUT",
@@ -169,6 +204,8 @@ impl<'a> Scope<'a> {
             | Scope::Delivery(_)
             | Scope::Dlq
             | Scope::DlqGroups
+            | Scope::Operations
+            | Scope::Operation(_)
             | Scope::Rejections => "GET",
         }
     }

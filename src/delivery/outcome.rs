@@ -14,6 +14,7 @@ pub struct Reason(std::borrow::Cow<'static, str>);
 impl Reason {
     pub const AMBIGUOUS: Reason = Reason::word("ambiguous");
     pub const CANCELLED: Reason = Reason::word("cancelled");
+    pub const PURGED: Reason = Reason::word("purged");
     pub const CRASH_LOOP: Reason = Reason::word("crash_loop");
     pub const ENDPOINT_PAUSED: Reason = Reason::word("endpoint_paused");
     pub const EXPIRED: Reason = Reason::word("expired");

@@ -8,6 +8,7 @@
 //! transaction that accepts it, and after the commit it goes to the dispatcher from memory.
 
 mod adoptions;
+mod dead_letters;
 mod error;
 mod operations;
 mod past;
@@ -21,6 +22,11 @@ mod trials;
 mod wakes;
 
 pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
+pub use dead_letters::{
+    Advanced, BULK_STEP_MAX, BegunOperation, DeadDestination, DeadFilter, DeadLetters, NewOperation,
+    OPERATIONS_KEPT_MAX, OPERATIONS_OPEN_MAX, OPERATIONS_RUNNING_MAX, OperationChange, OperationChanged, OperationRow,
+    OperationState, PurgePlace, Purged, Results, Skipped, Wave, WaveResult,
+};
 pub use error::LedgerError;
 pub use operations::{
     Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
@@ -52,9 +58,12 @@ pub use trials::{
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials {}
+pub trait Ledger:
+    Queue + Records + Operations + DeadLetters + Rejections + Adoptions + Plugins + Past + Trials
+{
+}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials> Ledger for T {}
+impl<T: Queue + Records + Operations + DeadLetters + Rejections + Adoptions + Plugins + Past + Trials> Ledger for T {}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

@@ -23,6 +23,7 @@ mod fairness;
 mod idempotency;
 mod past;
 mod plugins;
+mod redrive;
 mod refusals;
 mod retries;
 mod settings;

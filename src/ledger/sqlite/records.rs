@@ -14,8 +14,8 @@ use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{AttemptId, DeliveryId, EndpointStatus, EventId, PluginVersionId};
 use crate::ledger::{
-    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointKey, EndpointState,
-    EventFilter, EventRow, Gauges, LedgerError, Page, PageRequest, Records, TenantKey,
+    AttemptRow, BodyRow, Cursor, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointKey, EndpointState, EventFilter,
+    EventRow, Gauges, LedgerError, Page, PageRequest, Records, TenantKey,
 };
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -25,7 +25,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(super) const LIMIT_MAX: u32 = 200;
-const GROUPS_MAX: u32 = 1_000;
 
 /// Which list a cursor belongs to.
 #[derive(Clone, Copy)]
@@ -33,6 +32,7 @@ pub(super) enum List {
     Events = 1,
     Deliveries = 2,
     Rejections = 3,
+    Operations = 4,
 }
 
 pub(super) fn cursor(list: List, tenant: TenantKey, id: [u8; 16]) -> Cursor {
@@ -171,26 +171,6 @@ fn open_attempt(connection: &Connection, tenant: TenantKey, id: DeliveryId) -> R
     let sql = "SELECT attempts, generation, revision, started_at FROM delivery \
                WHERE tenant = ? AND id = ? AND state = 1";
     Ok(connection.prepare_cached(sql)?.query_row((tenant.0, id.to_bytes()), read).optional()?)
-}
-
-fn dead_groups(connection: &Connection, tenant: TenantKey) -> Result<Vec<DeadGroup>, Fault> {
-    let mut statement = connection.prepare_cached(
-        "SELECT h.name, d.last_status, d.reason, count(*), min(d.finished_at), max(d.id) \
-         FROM delivery d INDEXED BY delivery_dead JOIN host h ON h.id = d.host \
-         WHERE d.tenant = ? AND d.state = 4 GROUP BY d.host, d.last_status, d.reason \
-         ORDER BY count(*) DESC, max(d.id) DESC LIMIT ?",
-    )?;
-    let rows = statement.query_map((tenant.0, GROUPS_MAX), |row| {
-        Ok(DeadGroup {
-            host: row.get(0)?,
-            status: row.get(1)?,
-            reason: row.get(2)?,
-            count: count(row.get(3)?),
-            oldest_at: time(row, 4)?,
-            sample: DeliveryId::from_bytes(row.get(5)?),
-        })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 fn endpoints(connection: &Connection, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, Fault> {
@@ -359,10 +339,6 @@ impl Records for SqliteLedger {
         };
         let (detail, whole) = self.read_whole(read).await?;
         if !whole && detail.is_none() { Err(super::not_written()) } else { Ok(detail) }
-    }
-
-    async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {
-        self.read(move |c| dead_groups(c, tenant)).await
     }
 
     async fn endpoints(&self, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, LedgerError> {

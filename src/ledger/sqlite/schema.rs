@@ -26,6 +26,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0006_plugins.sql"),
     include_str!("migrations/0007_births.sql"),
     include_str!("migrations/0008_trials.sql"),
+    include_str!("migrations/0014_operations.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {
