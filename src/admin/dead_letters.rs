@@ -44,6 +44,7 @@ pub struct Down {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RedriveInput {
+    #[serde(deserialize_with = "super::input::object")]
     filter: DeadFilter,
     max: Option<u64>,
     rate: Option<u32>,
@@ -65,6 +66,7 @@ const fn by_default() -> bool {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PurgeInput {
+    #[serde(deserialize_with = "super::input::object")]
     filter: DeadFilter,
     #[serde(default)]
     dry_run: bool,

@@ -10,7 +10,6 @@ use super::manage::RedriveDead;
 use super::records::{LIMIT_MAX, List, cursor, page_of, page_start};
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
-use crate::crash;
 use crate::delivery::{DeliveryId, DeliveryState, OperationId};
 use crate::ledger::{
     Advanced, BULK_STEP_MAX, BegunOperation, DeadDestination, DeadFilter, DeadGroup, DeadLetters, DeliveryRow,
@@ -587,9 +586,7 @@ impl DeadLetters for SqliteLedger {
         if found.letters.is_empty() {
             return Ok(Purged { next: found.place(died_by), ..Purged::default() });
         }
-        let purged = self.ask(dead::Purge { tenant, died_by, found, now }, 0).await?;
-        crash::point("B2");
-        Ok(purged)
+        self.ask(dead::Purge { tenant, died_by, found, now }, 0).await
     }
 
     async fn begin_operation(&self, new: NewOperation, now: Timestamp) -> Result<BegunOperation, LedgerError> {
@@ -687,9 +684,7 @@ impl DeadLetters for SqliteLedger {
         let (filter, died_by) = (row.filter, row.died_by);
         let find = move |c: &Connection| dead::find(c, tenant, (&filter, died_by), before, limit);
         let found = self.read_from(&self.readers, find).await?;
-        let advanced = self.ask(Advance { tenant, id, from: before, found, now }, 0).await?;
-        crash::point("B1");
-        Ok(advanced)
+        self.ask(Advance { tenant, id, from: before, found, now }, 0).await
     }
 
     async fn wave_results(&self, tenant: TenantKey, id: OperationId, wave: u8) -> Result<Vec<WaveResult>, LedgerError> {

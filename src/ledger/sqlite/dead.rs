@@ -187,9 +187,13 @@ pub(super) fn find(
         "SELECT id FROM delivery INDEXED BY delivery_dead WHERE state = 4 AND tenant = ? AND id < ? \
          ORDER BY id DESC LIMIT 1 OFFSET ?",
     )?;
+    // Few by themselves, and found without passing by others.
+    let few = filter.ids.is_some() || filter.key.is_some() || filter.event.is_some();
     for _ in 0..STRIDES_MAX {
-        let floor: Option<[u8; 16]> =
-            floor_of.query_row((tenant.0, found.next, STRIDE - 1), |row| row.get(0)).optional()?;
+        let floor: Option<[u8; 16]> = match few {
+            true => None,
+            false => floor_of.query_row((tenant.0, found.next, STRIDE - 1), |row| row.get(0)).optional()?,
+        };
         let mut query = query("d.id", Beside::Nothing, tenant, filter, Some(died_by));
         query.and("d.id < ?", Query::blob(found.next));
         query.and_opt("d.id >= ?", floor.map(Query::blob));
