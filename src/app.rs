@@ -4,6 +4,7 @@
 
 mod consumers;
 mod contents;
+mod desk;
 mod estate;
 mod past;
 mod shipping;
@@ -25,6 +26,7 @@ use crate::secret::Secret;
 use crate::telemetry::Metrics;
 use crate::{admin, operations};
 use contents::Contents;
+use desk::DeadLetterDesk;
 use estate::Rooms;
 use past::Rehearsals;
 use shipping::Shipping;
@@ -34,7 +36,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -153,19 +155,26 @@ impl Gateway {
             Arc::clone(&clock),
             bytes(settings.egress.body_bytes_read_max),
         );
-        let desk = dispatch::Desk {
+        let consumers = dispatch::Desk {
             ledger: Arc::clone(&shared),
             targets: Arc::clone(&targets),
             clock: Arc::clone(&watch),
             entropy: Arc::clone(&entropy),
             tally: dispatch::Tally::default(),
         };
+        let news = Arc::new(Notify::new());
+        let desk = DeadLetterDesk {
+            targets: Arc::clone(&targets),
+            transport: Arc::clone(&client) as _,
+            news: Arc::clone(&news),
+        };
         let state = admin::State {
             ledger: Arc::clone(&shared),
             slots: Arc::clone(&slots),
             shipyard: Arc::new(Arc::clone(&shipping)),
             rehearsal: Arc::new(rehearsals),
-            consumers: Arc::new(desk),
+            consumers: Arc::new(consumers),
+            desk: Arc::new(desk),
             clock: Arc::clone(&clock),
             metrics: metrics.clone(),
             serving: is_serving,
@@ -215,7 +224,9 @@ impl Gateway {
             every: RETENTION_EVERY,
             breath: RETENTION_BREATH,
         };
+        let bulk = operations::run_bulk(Arc::clone(&shared), Arc::clone(&watch), news, tokens.admin.clone());
         let background = vec![
+            tokio::spawn(bulk),
             tokio::spawn(operations::run(shared, retention, watch, tokens.admin.clone())),
             tokio::spawn(metrics.tend(tokens.admin.clone())),
             tokio::spawn(shipping.watch(tokens.admin.clone())),

@@ -160,14 +160,18 @@ fn routes_of_the_code() -> BTreeSet<Route> {
         };
         match parts.as_slice() {
             [kind, name, "verb"] => {
-                let room = if *kind == "\"endpoints\"" { "EndpointVerb" } else { "DeliveryVerb" };
+                let room = match *kind {
+                    "\"endpoints\"" => "EndpointVerb",
+                    "\"operations\"" => "OperationVerb",
+                    _ => "DeliveryVerb",
+                };
                 for verb in verbs_of(room) {
                     all.insert(("POST".to_owned(), format!("{}/{verb}", of(&[*kind, *name]))));
                 }
             }
             parts => {
                 let is_trial = line.contains("Scope::Trial(");
-                let verbs = ["ForgetSecret", "PluginVerb", "PullVerb"];
+                let verbs = ["ForgetSecret", "PluginVerb", "PullVerb", "DlqVerb"];
                 let is_verb = is_trial || verbs.iter().any(|verb| line.contains(verb));
                 let method = if is_verb { "POST" } else { "GET" };
                 if is_trial {
@@ -209,11 +213,13 @@ fn every_code_of_an_error_is_one_that_is_given() {
     let mut sources = String::new();
     for file in [
         "src/admin/mod.rs",
+        "src/admin/dead_letters.rs",
         "src/admin/deliveries.rs",
         "src/admin/endpoints.rs",
         "src/admin/events.rs",
         "src/admin/idempotency.rs",
         "src/admin/input.rs",
+        "src/admin/operations.rs",
         "src/admin/past.rs",
         "src/admin/plugins.rs",
         "src/admin/publish.rs",

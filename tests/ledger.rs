@@ -25,6 +25,8 @@ mod health;
 mod model;
 #[path = "ledger/operations.rs"]
 mod operations;
+#[path = "ledger/operations_bulk.rs"]
+mod operations_bulk;
 #[path = "ledger/ordering.rs"]
 mod ordering;
 #[path = "ledger/past.rs"]

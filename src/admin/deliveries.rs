@@ -12,7 +12,6 @@ use crate::telemetry::DELIVERIES;
 use bytes::Bytes;
 use http::StatusCode;
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
 
 const NOTE_BYTES_MAX: usize = 1_024;
@@ -47,27 +46,12 @@ struct CancelInput {}
 impl At<'_> {
     pub(super) async fn deliveries(&self) -> Result<Answer, Problem> {
         let mut query = Query::of(self.query);
-        let state = query.state()?;
-        self.deliveries_in(state, query).await
-    }
-
-    pub(super) async fn dead_letters(&self) -> Result<Answer, Problem> {
-        self.deliveries_in(Some(DeliveryState::Dead), Query::of(self.query)).await
-    }
-
-    async fn deliveries_in(&self, state: Option<DeliveryState>, mut query: Query) -> Result<Answer, Problem> {
         let mut filter = query.deliveries()?;
-        filter.state = state;
+        filter.state = query.state()?;
         let page = query.page()?;
         query.finish()?;
         let deliveries = self.ledger().deliveries(self.tenant.key, &filter, &page).await;
         Ok(answer::json(&deliveries.map_err(|error| ledger_problem(&error))?))
-    }
-
-    pub(super) async fn dead_groups(&self) -> Result<Answer, Problem> {
-        Query::of(self.query).finish()?;
-        let groups = self.ledger().dead_groups(self.tenant.key).await.map_err(|error| ledger_problem(&error))?;
-        Ok(answer::json(&json!({ "items": groups, "next": null })))
     }
 
     pub(super) async fn delivery(&self, id: &str) -> Result<Answer, Problem> {
@@ -126,7 +110,7 @@ impl At<'_> {
         let now = self.admin.state.clock.now();
         match self.ledger().cancel(self.tenant.key, id, now).await.map_err(|error| ledger_problem(&error))? {
             Cancelled::Done => {
-                counted(DeliveryState::Cancelled);
+                counted(DeliveryState::Cancelled, 1);
                 Ok(())
             }
             Cancelled::NotFound => Err(not_found()),
@@ -146,7 +130,7 @@ impl At<'_> {
         let resolved = self.ledger().resolve(self.tenant.key, id, how, bounded(note)?, now).await;
         match resolved.map_err(|error| ledger_problem(&error))? {
             Resolved::Done => {
-                counted(DeliveryState::Resolved);
+                counted(DeliveryState::Resolved, 1);
                 Ok(())
             }
             Resolved::NotFound => Err(not_found()),
@@ -156,11 +140,11 @@ impl At<'_> {
 }
 
 /// The states that only people lead to are counted here; the others by dispatch.
-fn counted(state: DeliveryState) {
-    metrics::counter!(DELIVERIES, "state" => state.as_str()).increment(1);
+pub(super) fn counted(state: DeliveryState, times: u64) {
+    metrics::counter!(DELIVERIES, "state" => state.as_str()).increment(times);
 }
 
-fn conflict(code: &'static str, detail: &'static str) -> Problem {
+pub(super) fn conflict(code: &'static str, detail: &'static str) -> Problem {
     Problem::new(StatusCode::CONFLICT, code, detail)
 }
 
@@ -169,7 +153,7 @@ fn not_dead(state: DeliveryState) -> Problem {
         .with("state", state.as_str())
 }
 
-fn bounded(note: Option<String>) -> Result<Option<String>, Problem> {
+pub(super) fn bounded(note: Option<String>) -> Result<Option<String>, Problem> {
     match note {
         Some(note) if note.len() > NOTE_BYTES_MAX => {
             Err(invalid("note", format!("is to have at most {NOTE_BYTES_MAX} bytes")))

@@ -5,6 +5,7 @@
 //! happened, the ledger.
 
 mod answer;
+mod dead_letters;
 mod deliveries;
 mod endpoints;
 mod estate;
@@ -12,6 +13,7 @@ mod events;
 mod hint;
 mod idempotency;
 mod input;
+mod operations;
 mod past;
 mod place;
 mod plugins;
@@ -23,6 +25,7 @@ mod stats;
 mod status;
 mod trials;
 
+pub use dead_letters::{Desk, Down};
 pub use estate::{Endpoint, Estate, Plugin, Shown, Source, Tenant};
 pub use past::{DryRun, DryRunPage, Rehearsal, Replay, ReplayedPage, Unheard};
 pub use plugins::{Refusal, Shipment, Shipped, Shipyard};
@@ -41,7 +44,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
-use place::{Place, PluginVerb, Scope};
+use place::{DlqVerb, Place, PluginVerb, Scope};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -79,6 +82,7 @@ pub struct State {
     pub shipyard: Arc<dyn Shipyard>,
     pub rehearsal: Arc<dyn Rehearsal>,
     pub consumers: Arc<dyn Consumers>,
+    pub desk: Arc<dyn Desk>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
     /// Told by whoever opens and closes the listeners.
@@ -199,6 +203,8 @@ impl At<'_> {
             Scope::DeliveryBody(id) => self.delivery_body(id).await,
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
+            Scope::Operations => self.operations().await,
+            Scope::Operation(id) => self.operation(id).await,
             Scope::Rejections => self.rejections().await,
             Scope::Stats => self.stats().await,
             Scope::Plugins => self.plugins().await,
@@ -209,7 +215,9 @@ impl At<'_> {
             | Scope::Pull(..)
             | Scope::PluginVerb(..)
             | Scope::Trial(..)
-            | Scope::DeliveryVerb(..) => Err(not_found()),
+            | Scope::DeliveryVerb(..)
+            | Scope::DlqVerb(_)
+            | Scope::OperationVerb(..) => Err(not_found()),
         }
     }
 
@@ -221,6 +229,9 @@ impl At<'_> {
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
             Scope::Pull(name, verb) => self.pull(name, verb, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
+            Scope::DlqVerb(DlqVerb::Redrive) => self.redrive_dead(body).await,
+            Scope::DlqVerb(DlqVerb::Purge) => self.purge_dead(body).await,
+            Scope::OperationVerb(id, verb) => self.change_operation(id, verb, body).await,
             Scope::PluginVerb(name, verb) => self.change_plugin(name, verb, body).await,
             Scope::Trial(name, kind) => self.begin_trial(name, kind, body).await,
             Scope::Tenant
@@ -239,6 +250,8 @@ impl At<'_> {
             | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
+            | Scope::Operations
+            | Scope::Operation(_)
             | Scope::Rejections
             | Scope::Stats => Err(not_found()),
         }

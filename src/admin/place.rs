@@ -41,6 +41,21 @@ pub(super) enum DeliveryVerb {
     Resolve,
 }
 
+/// A verb on many dead letters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DlqVerb {
+    Redrive,
+    Purge,
+}
+
+/// A verb on an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OperationVerb {
+    Stop,
+    Pause,
+    Resume,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place<'a> {
     Health,
@@ -76,6 +91,10 @@ pub(super) enum Scope<'a> {
     DeliveryVerb(&'a str, DeliveryVerb),
     Dlq,
     DlqGroups,
+    DlqVerb(DlqVerb),
+    Operations,
+    Operation(&'a str),
+    OperationVerb(&'a str, OperationVerb),
     Rejections,
     Stats,
 }
@@ -157,6 +176,19 @@ impl<'a> Scope<'a> {
             }
             ["dlq"] => Scope::Dlq,
             ["dlq", "groups"] => Scope::DlqGroups,
+            ["dlq", "redrive"] => Scope::DlqVerb(DlqVerb::Redrive),
+            ["dlq", "purge"] => Scope::DlqVerb(DlqVerb::Purge),
+            ["operations"] => Scope::Operations,
+            ["operations", id] => Scope::Operation(id),
+            ["operations", id, verb] => {
+                let verb = match verb {
+                    "stop" => OperationVerb::Stop,
+                    "pause" => OperationVerb::Pause,
+                    "resume" => OperationVerb::Resume,
+                    _ => return None,
+                };
+                Scope::OperationVerb(id, verb)
+            }
             ["rejections"] => Scope::Rejections,
             ["stats"] => Scope::Stats,
             _ => return None,
@@ -171,7 +203,9 @@ impl<'a> Scope<'a> {
             | Scope::EndpointVerb(..)
             | Scope::Pull(..)
             | Scope::PluginVerb(..)
-            | Scope::DeliveryVerb(..) => "POST",
+            | Scope::DeliveryVerb(..)
+            | Scope::DlqVerb(_)
+            | Scope::OperationVerb(..) => "POST",
             Scope::Events => "GET, POST",
             Scope::Trial(..) => "POST, DELETE",
             Scope::Plugin(_) => "GET, PUT",
@@ -190,6 +224,8 @@ impl<'a> Scope<'a> {
             | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
+            | Scope::Operations
+            | Scope::Operation(_)
             | Scope::Rejections
             | Scope::Stats => "GET",
         }

@@ -1,10 +1,10 @@
 //! Query parameters: each is known, given once, and within its bounds.
 
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryId, DeliveryState, EventId, Name};
+use crate::delivery::{DeliveryId, DeliveryState, EventId, Name, PluginVersionId};
 use crate::duration;
 use crate::http::Problem;
-use crate::ledger::{Cursor, DeliveryFilter, EventFilter, PageRequest, PastFilter, RejectionFilter};
+use crate::ledger::{Cursor, DeadFilter, DeliveryFilter, EventFilter, PageRequest, PastFilter, RejectionFilter};
 use http::StatusCode;
 use std::str::FromStr;
 use std::time::Duration;
@@ -146,6 +146,32 @@ impl Query {
             until: self.time("until")?,
             q: self.text("q"),
         })
+    }
+
+    /// A filter's fields as parameters; `ids` has commas between them.
+    pub(super) fn dead(&mut self) -> Result<DeadFilter, Problem> {
+        let ids = |value: &str| value.split(',').map(|id| DeliveryId::from_str(id).ok()).collect::<Option<Vec<_>>>();
+        let filter = DeadFilter {
+            endpoint: self.name("endpoint")?,
+            source: self.name("source")?,
+            event_type: self.text("type"),
+            key: self.text("key"),
+            event: self.read("event", "an event's id: `evt_…`", |value| EventId::from_str(value).ok())?,
+            reason: self.text("reason"),
+            status: self.status()?,
+            host: self.text("host"),
+            plugin_version: self
+                .read("plugin_version", "a version's id: `plg_…`", |value| PluginVersionId::from_str(value).ok())?,
+            since: self.time("since")?,
+            until: self.time("until")?,
+            ids: self.read("ids", "deliveries' ids with commas between them: `dlv_…,dlv_…`", ids)?,
+            q: self.text("q"),
+        };
+        filter.check().map_err(|(field, rule)| {
+            let detail = format!("`{field}` {rule}");
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail).with("parameter", field)
+        })?;
+        Ok(filter)
     }
 
     pub(super) fn state(&mut self) -> Result<Option<DeliveryState>, Problem> {

@@ -15,6 +15,7 @@ mod event;
 mod exit;
 mod keys;
 pub mod listen;
+mod operation;
 mod output;
 mod plugin;
 mod pull;
@@ -140,6 +141,9 @@ enum Command {
     Event(event::Event),
     /// A receiver that prints what it gets, and verifies it
     Listen(listen::Listen),
+    /// Operations: how far bulk redrives have come, and holding them up
+    #[command(subcommand)]
+    Operation(operation::Operation),
     /// Plugins: begin one, build it, see what it does, and ship it to a gateway
     #[command(subcommand)]
     Plugin(plugin::Plugin),
@@ -209,6 +213,7 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Endpoint(verb) => block_on(endpoint::run(verb, context)),
         Command::Event(verb) => block_on(event::run(verb, context)),
         Command::Listen(args) => block_on(listen::run(&args, context)),
+        Command::Operation(verb) => block_on(operation::run(verb, context)),
         Command::Plugin(verb) => block_on(plugin::run(verb, context)),
         Command::Send(args) => block_on(send::run(&args, context)),
         Command::Serve(args) => serve::run(&args, context),

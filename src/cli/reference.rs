@@ -31,12 +31,22 @@ const EXITS: [(Exit, &str); 9] = [
 ];
 
 /// What is worth more words than the help has room for, by command.
-const NOTES: [(&str, &str); 16] = [
+const NOTES: [(&str, &str); 18] = [
     (
         "hookgate demo",
         "With `--json` the tour is one document: `stages`, each with its `title`, the `way` of the event and the `facts` \
          shown, the `urls`, and the `seconds` it took. In the demo's folder, which it names, every command finds its \
          gateway by the configuration there.",
+    ),
+    (
+        "hookgate dlq redrive",
+        "Ids are redriven one by one, at once; exit code 7 when some were refused. With a filter or `--all` an \
+         [operation](dead-letters.md#many-at-once) redrives them. `--watch` follows it: progress on standard error, exit code \
+         7 when some were skipped, are dead again by its end, or were left because it was stopped.",
+    ),
+    (
+        "hookgate operation get",
+        "With `--watch` as for `hookgate dlq redrive`; Ctrl-C ends the watching, not the operation.",
     ),
     (
         "hookgate plugin build",
@@ -129,7 +139,7 @@ const NOTES: [(&str, &str); 16] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 79] = [
+const EXAMPLES: [(&str, &str); 87] = [
     ("hookgate check", "hookgate check"),
     ("hookgate check", "hookgate check --text-only staging.toml"),
     ("hookgate completions", "hookgate completions bash"),
@@ -153,8 +163,11 @@ const EXAMPLES: [(&str, &str); 79] = [
     ("hookgate demo", "hookgate demo"),
     ("hookgate demo", "hookgate demo --exit --json"),
     ("hookgate dlq list", "hookgate dlq list --reason http_500 --since 1h"),
-    ("hookgate dlq groups", "hookgate dlq groups"),
+    ("hookgate dlq groups", "hookgate dlq groups --since 24h"),
     ("hookgate dlq redrive", "hookgate dlq redrive dlv_01a22c30c0f870008114eb4fe6826dac --note 'the receiver is back'"),
+    ("hookgate dlq redrive", "hookgate dlq redrive --host billing.example --reason http_502 --dry-run"),
+    ("hookgate dlq redrive", "hookgate dlq redrive --reason http_502 --canary --rate 50 --yes --watch"),
+    ("hookgate dlq purge", "hookgate dlq purge --endpoint former --until 30d --dry-run"),
     ("hookgate endpoint list", "hookgate endpoint list"),
     ("hookgate endpoint get", "hookgate endpoint get billing"),
     ("hookgate endpoint secret", "hookgate endpoint secret billing --quiet"),
@@ -191,6 +204,11 @@ const EXAMPLES: [(&str, &str); 79] = [
         "hookgate listen",
         "hookgate listen --port 9000 --secret env:BILLING_SIGNING --status 503,503,200 --retry-after 3",
     ),
+    ("hookgate operation list", "hookgate operation list"),
+    ("hookgate operation get", "hookgate operation get op_01a22c30c0f870008114eb4fe6826dae --watch"),
+    ("hookgate operation stop", "hookgate operation stop op_01a22c30c0f870008114eb4fe6826dae"),
+    ("hookgate operation pause", "hookgate operation pause op_01a22c30c0f870008114eb4fe6826dae"),
+    ("hookgate operation resume", "hookgate operation resume op_01a22c30c0f870008114eb4fe6826dae"),
     ("hookgate plugin new", "hookgate plugin new --lang js partner-rules"),
     ("hookgate plugin new", "hookgate plugin new --lang rust partner-rules --dir rules --force"),
     ("hookgate plugin build", "hookgate plugin build"),

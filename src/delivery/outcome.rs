@@ -15,6 +15,7 @@ impl Reason {
     pub const ACKED: Reason = Reason::word("acked");
     pub const AMBIGUOUS: Reason = Reason::word("ambiguous");
     pub const CANCELLED: Reason = Reason::word("cancelled");
+    pub const PURGED: Reason = Reason::word("purged");
     pub const CRASH_LOOP: Reason = Reason::word("crash_loop");
     pub const ENDPOINT_PAUSED: Reason = Reason::word("endpoint_paused");
     pub const EXPIRED: Reason = Reason::word("expired");

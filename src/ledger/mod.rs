@@ -9,6 +9,7 @@
 
 mod adoptions;
 mod answers;
+mod dead_letters;
 mod error;
 mod operations;
 mod ordering;
@@ -27,6 +28,11 @@ mod wakes;
 
 pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
 pub use answers::{ANSWER_BYTES_MAX, ANSWERS_KEPT_FOR, Answers, KeptAnswer, RequestId};
+pub use dead_letters::{
+    Advanced, BULK_STEP_MAX, BegunOperation, DeadDestination, DeadFilter, DeadLetters, NewOperation,
+    OPERATIONS_KEPT_MAX, OPERATIONS_OPEN_MAX, OPERATIONS_RUNNING_MAX, OperationChange, OperationChanged, OperationRow,
+    OperationState, PurgePlace, Purged, Results, Skipped, Wave, WaveResult,
+};
 pub use error::LedgerError;
 pub use operations::{
     Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, ResolveAs, Resolved, Retention,
@@ -65,12 +71,23 @@ pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
 pub trait Ledger:
-    Queue + Pull + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats
+    Queue + Pull + Records + Operations + DeadLetters + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats
 {
 }
 
-impl<T: Queue + Pull + Records + Operations + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats> Ledger
-    for T
+impl<T> Ledger for T where
+    T: Queue
+        + Pull
+        + Records
+        + Operations
+        + DeadLetters
+        + Rejections
+        + Adoptions
+        + Answers
+        + Plugins
+        + Past
+        + Trials
+        + Stats
 {
 }
 

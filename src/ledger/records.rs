@@ -1,4 +1,4 @@
-//! What can be read: events, deliveries, attempts, dead letters, counts. Always within one tenant.
+//! What can be read: events, deliveries, attempts, counts. Always within one tenant.
 
 use super::{EndpointKey, LedgerError, TenantKey};
 use crate::clock::Timestamp;
@@ -38,8 +38,6 @@ pub trait Records: Send + Sync + 'static {
         id: DeliveryId,
         revision: Option<u32>,
     ) -> Result<Option<Option<BodyRow>>, LedgerError>;
-    /// The DLQ by host × status × reason, the largest first, at most 1,000.
-    async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError>;
     /// One per endpoint of the tenant that was ever declared, by name.
     async fn endpoints(&self, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, LedgerError>;
     /// Kept in memory and true to the last commit: never a scan.

@@ -226,10 +226,6 @@ async fn reading_deliveries() {
          since: Some(2025-12-31T23:00:00.000Z), until: None, q: Some(\"order-7\")"
     );
     assert!(office.asked().contains(&filters), "{}", office.asked());
-    office.get(&format!("{ACME}/dlq?endpoint=billing&limit=7")).await;
-    assert!(
-        office.asked().contains("state: Some(Dead), endpoint: Some(billing)") && office.asked().contains("limit: 7")
-    );
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use crate::peer::{Reply, ask};
 use crate::pull::Stall;
 use async_trait::async_trait;
 use hookgate::admin::{
-    Admin, DryRun, DryRunPage, Endpoint, Estate, Plugin, Refusal, Rehearsal, Replay, ReplayedPage, Serving, Settings,
-    Shipment, Shipped, Shipyard, Shown, Source, State, Tenant, TrialWish, Unheard,
+    Admin, Desk, Down, DryRun, DryRunPage, Endpoint, Estate, Plugin, Refusal, Rehearsal, Replay, ReplayedPage, Serving,
+    Settings, Shipment, Shipped, Shipyard, Shown, Source, State, Tenant, TrialWish, Unheard,
 };
 use hookgate::clock::{Clock, Timestamp};
 use hookgate::delivery::{
@@ -16,8 +16,8 @@ use hookgate::delivery::{
 };
 use hookgate::http::{Limits, serve};
 use hookgate::ledger::{
-    AttemptRow, Compared, Course, DeliveryDetail, DeliveryRow, EndRow, Ending, EndpointCaps, EndpointHealth,
-    EndpointKey, EndpointState, Gauges, Halves, Slots, SourceKey, TenantKey, TrialRow, VersionRow,
+    AttemptRow, Compared, Course, DeadDestination, DeliveryDetail, DeliveryRow, EndRow, Ending, EndpointCaps,
+    EndpointHealth, EndpointKey, EndpointState, Gauges, Halves, Slots, SourceKey, TenantKey, TrialRow, VersionRow,
 };
 use hookgate::secret::Secret;
 use hookgate::telemetry::Metrics;
@@ -53,6 +53,21 @@ pub struct Yard {
     pub asked: Mutex<Vec<String>>,
     pub dry_run: Mutex<Option<Result<DryRunPage, Unheard>>>,
     pub replayed: Mutex<Option<ReplayedPage>>,
+    /// Destinations that are down.
+    pub down: Mutex<Vec<Down>>,
+}
+
+#[async_trait]
+impl Desk for Yard {
+    async fn probe(&self, destinations: &[DeadDestination]) -> Vec<Down> {
+        let to: Vec<_> = destinations.iter().map(|to| format!("{} {}", to.endpoint, to.host)).collect();
+        self.asked.lock().unwrap().push(format!("probe {}", to.join(", ")));
+        self.down.lock().unwrap().clone()
+    }
+
+    fn tell(&self) {
+        self.asked.lock().unwrap().push("news".to_owned());
+    }
 }
 
 impl Yard {
@@ -347,6 +362,7 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
         shipyard: Arc::<Yard>::clone(&yard),
         rehearsal: Arc::<Yard>::clone(&yard),
         consumers: Arc::<Stall>::clone(&stall),
+        desk: Arc::<Yard>::clone(&yard),
         clock: Arc::new(Still),
         metrics: metrics(),
         serving: observed,

@@ -27,6 +27,7 @@ mod order;
 mod past;
 mod plugins;
 mod pull;
+mod redrive;
 mod refusals;
 mod retries;
 mod scenario_billing_callbacks;

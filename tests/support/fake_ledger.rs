@@ -1,5 +1,8 @@
 //! A ledger in memory: true to the traits where the front looks, silent where it does not.
 
+#[path = "fake_dead.rs"]
+mod fake_dead;
+
 use async_trait::async_trait;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{DeliveryId, DeliveryState, EndpointStatus, EventId, Mint, Name, PluginVersionId, TrialId};
@@ -62,6 +65,8 @@ pub struct FakeLedger {
     /// Kept answers, and what keeping the next one answers instead.
     pub kept: Mutex<HashMap<(TenantKey, RequestId), (KeptAnswer, Timestamp)>>,
     pub keeps_no_answer: Mutex<bool>,
+    pub operations: Mutex<Vec<OperationRow>>,
+    pub begin_answer: Mutex<Option<BegunOperation>>,
 }
 
 impl FakeLedger {
@@ -258,21 +263,6 @@ impl Records for FakeLedger {
         let erased = *self.erased.lock().unwrap();
         let body = BodyRow { content_type: "application/json".to_owned(), body: format!("{revision:?}").into() };
         Ok(self.row(tenant, id).filter(|_| revision.is_none_or(|n| n <= 2)).map(|_| (!erased).then_some(body)))
-    }
-
-    async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {
-        self.check()?;
-        let rows = self.rows.lock().unwrap();
-        let dead = rows.iter().filter(|(owner, row)| *owner == tenant && row.delivery.state == DeliveryState::Dead);
-        let group = |row: &DeliveryRow| DeadGroup {
-            host: row.host.clone(),
-            status: row.last_status,
-            reason: row.reason.clone().unwrap_or_default(),
-            count: 1,
-            oldest_at: row.created_at,
-            sample: row.id,
-        };
-        Ok(dead.map(|(_, row)| group(&row.delivery)).collect())
     }
 
     async fn endpoints(&self, tenant: TenantKey, _: Timestamp) -> Result<Vec<EndpointState>, LedgerError> {

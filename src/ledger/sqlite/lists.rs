@@ -227,7 +227,7 @@ pub(super) fn deliveries(
     collect(connection, &query, delivery_row)
 }
 
-fn of_event(query: &mut Query, tenant: TenantKey, event: EventId) {
+pub(super) fn of_event(query: &mut Query, tenant: TenantKey, event: EventId) {
     let id = event.to_bytes();
     query.and("d.event = ?", Query::blob(id));
     query.and("d.id > ?", Query::blob(id));
@@ -237,7 +237,7 @@ fn of_event(query: &mut Query, tenant: TenantKey, event: EventId) {
 }
 
 /// An id finds by its kind; any other word is a logical key, a reference or a provider's id, whole.
-fn search(query: &mut Query, tenant: TenantKey, q: &str) {
+pub(super) fn search(query: &mut Query, tenant: TenantKey, q: &str) {
     let tenant_value = || Value::from(i64::from(tenant.0));
     if let Ok(id) = q.parse::<DeliveryId>() {
         query.and("d.id = ?", Query::blob(id.to_bytes()));

@@ -136,7 +136,7 @@ impl Verb for RedriveDead {
             .prepare_cached(
                 "UPDATE delivery SET state = 0, generation = ?3, revision = ?4, counted = 0, interrupted = 0, \
                  began_at = ?5, due_at = ?5, reason = NULL, finished_at = NULL, note = coalesce(?6, note), \
-                 payload = ?7 WHERE tenant = ?1 AND id = ?2",
+                 payload = ?7, bulk = NULL WHERE tenant = ?1 AND id = ?2",
             )?
             .execute(rusqlite::params![
                 self.tenant.0,

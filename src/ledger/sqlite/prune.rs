@@ -219,6 +219,34 @@ fn erase(connection: &Connection, payload: &Payload) -> Result<(), Fault> {
     Ok(())
 }
 
+/// What a purged delivery was corrected to, and what was answered to it; with the last delivery of its event that is not
+/// purged, the event's payload too. Gives the payloads that went.
+pub(super) fn erase_purged(connection: &Connection, tenant: u32, delivery: &[u8; 16]) -> Result<u64, Fault> {
+    let corrected = connection
+        .prepare_cached(
+            "DELETE FROM payload WHERE id IN (SELECT payload FROM revision WHERE tenant = ? AND delivery = ?)",
+        )?
+        .execute((tenant, delivery))?;
+    for sql in [
+        "UPDATE revision SET payload = NULL WHERE tenant = ? AND delivery = ?",
+        "UPDATE attempt SET detail = NULL WHERE tenant = ? AND delivery = ? AND detail IS NOT NULL",
+    ] {
+        connection.prepare_cached(sql)?.execute((tenant, delivery))?;
+    }
+    let last: Option<(i64, [u8; 16])> = connection
+        .prepare_cached(
+            "SELECT e.payload, e.id FROM delivery d JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+             WHERE d.tenant = ? AND d.id = ? AND e.payload IS NOT NULL AND NOT EXISTS \
+             (SELECT 1 FROM delivery o WHERE o.tenant = e.tenant AND o.id > e.id AND o.id <= e.last \
+             AND o.event = e.id AND NOT (o.state = 6 AND o.reason = 'purged'))",
+        )?
+        .query_row((tenant, delivery), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((id, event)) = last else { return Ok(corrected as u64) };
+    erase(connection, &Payload { id, tenant, event, delivery: None })?;
+    Ok(corrected as u64 + 1)
+}
+
 /// An event with all that belongs to it. Gives the rows of events and deliveries that went.
 fn remove(w: &mut Writer<'_>, tenant: u32, event: &[u8; 16], now: Timestamp) -> Result<u64, Fault> {
     let connection = w.connection;

@@ -16,7 +16,7 @@ use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{AttemptId, DeliveryId, EndpointStatus, EventId, PluginVersionId};
 use crate::ledger::{
-    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointKey,
+    AttemptRow, BodyRow, Cursor, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointKey,
     EndpointState, EventFilter, EventRow, Gauges, LedgerError, Page, PageRequest, Records, RevisionRow, TenantKey,
 };
 use async_trait::async_trait;
@@ -27,7 +27,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(super) const LIMIT_MAX: u32 = 200;
-const GROUPS_MAX: u32 = 1_000;
 
 /// Which list a cursor belongs to.
 #[derive(Clone, Copy)]
@@ -35,6 +34,7 @@ pub(super) enum List {
     Events = 1,
     Deliveries = 2,
     Rejections = 3,
+    Operations = 4,
 }
 
 pub(super) fn cursor(list: List, tenant: TenantKey, id: [u8; 16]) -> Cursor {
@@ -228,26 +228,6 @@ fn delivery_body(
     Ok(Some(body_at(connection, shared, tenant, payload, place, content_type)?))
 }
 
-fn dead_groups(connection: &Connection, tenant: TenantKey) -> Result<Vec<DeadGroup>, Fault> {
-    let mut statement = connection.prepare_cached(
-        "SELECT h.name, d.last_status, d.reason, count(*), min(d.finished_at), max(d.id) \
-         FROM delivery d INDEXED BY delivery_dead JOIN host h ON h.id = d.host \
-         WHERE d.tenant = ? AND d.state = 4 GROUP BY d.host, d.last_status, d.reason \
-         ORDER BY count(*) DESC, max(d.id) DESC LIMIT ?",
-    )?;
-    let rows = statement.query_map((tenant.0, GROUPS_MAX), |row| {
-        Ok(DeadGroup {
-            host: row.get(0)?,
-            status: row.get(1)?,
-            reason: row.get(2)?,
-            count: count(row.get(3)?),
-            oldest_at: time(row, 4)?,
-            sample: DeliveryId::from_bytes(row.get(5)?),
-        })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
 pub(super) fn endpoints(
     connection: &Connection,
     tenant: TenantKey,
@@ -428,10 +408,6 @@ impl Records for SqliteLedger {
     ) -> Result<Option<Option<BodyRow>>, LedgerError> {
         let shared = Arc::clone(&self.shared);
         self.read(move |c| delivery_body(c, &shared, tenant, id, revision)).await
-    }
-
-    async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {
-        self.read(move |c| dead_groups(c, tenant)).await
     }
 
     async fn endpoints(&self, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, LedgerError> {

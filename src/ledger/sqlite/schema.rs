@@ -31,6 +31,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0011_answers.sql"),
     include_str!("migrations/0012_keys.sql"),
     include_str!("migrations/0013_pull.sql"),
+    include_str!("migrations/0014_operations.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {

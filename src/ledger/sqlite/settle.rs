@@ -63,6 +63,10 @@ impl Verb for SettleAttempt {
         let id = lease.delivery.to_bytes();
         // On what the row has: a canary's attempts may have been taken off it meanwhile.
         let counted = u32::from(!released);
+        let finished_at = match next.state {
+            DeliveryState::Dead => Some(w.death_time(lease.tenant, *now)?),
+            state => state.is_terminal().then_some(*now),
+        };
         let birth = if lease.token == FIRST_TOKEN { w.take_birth(lease.delivery) } else { None };
         let born = birth.is_some();
         if !born && next.due.is_some() && w.is_held(lease.tenant, lease.delivery, lease.endpoint)? {
@@ -84,7 +88,7 @@ impl Verb for SettleAttempt {
                 next.reason.map(Reason::as_str),
                 record.status,
                 next.reference,
-                next.state.is_terminal().then_some(now.as_millis()),
+                finished_at.map(Timestamp::as_millis),
             ])?,
             None => w.sql.settle.execute(rusqlite::params![
                 lease.tenant.0,
@@ -97,7 +101,7 @@ impl Verb for SettleAttempt {
                 next.reason.map(Reason::as_str),
                 record.status,
                 next.reference,
-                next.state.is_terminal().then_some(now.as_millis()),
+                finished_at.map(Timestamp::as_millis),
             ])?,
         };
         if held == 0 {
@@ -141,7 +145,7 @@ impl Verb for SettleAttempt {
         }
         if next.state == DeliveryState::Dead {
             w.effects.dead += 1;
-            w.effects.dead_since.push(*now);
+            w.effects.dead_since.extend(finished_at);
         }
         if !born && next.state.is_terminal() {
             let leaving = if next.state == DeliveryState::Dead { Leaving::Dead } else { Leaving::Ended };
