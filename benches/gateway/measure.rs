@@ -375,20 +375,9 @@ impl Session<'_> {
             self.notes.push(format!("Repetition {}: {}, {faults} faults of it.", self.number, row.title()));
             let ratios = without.iter().zip(&with).map(|(without, with)| with.p99_us / without.p99_us).collect();
             let others_percent = Some(others.percent()?);
-            let row_of = |phases: &[Figures]| {
-                let median = |of: fn(&Figures) -> f64| figures::median(phases.iter().map(of).collect()).unwrap_or(0.0);
-                Figures {
-                    per_second: median(|f| f.per_second),
-                    p50_us: median(|f| f.p50_us),
-                    p99_us: median(|f| f.p99_us),
-                    max_us: median(|f| f.max_us),
-                    others_percent,
-                    ..Figures::default()
-                }
-            };
-            self.figures.insert(row, Figures { ratio: figures::median(ratios), ..row_of(&with) });
+            self.figures.insert(row, Figures { ratio: figures::median(ratios), others_percent, ..of_phases(&with) });
             alone.extend(without);
-            self.figures.insert(Row::BesideNone, row_of(&alone));
+            self.figures.insert(Row::BesideNone, Figures { others_percent, ..of_phases(&alone) });
             gateway.stop().await?;
         }
         Ok(())
@@ -601,6 +590,18 @@ impl Session<'_> {
 
 fn subject(gateway: &Gateway, row: Row, delivers: bool) -> Subject<'static> {
     Subject { row, to: gateway.ingress, path: Gateway::PATH, pid: gateway.pid(), delivers }
+}
+
+/// The medians over phases of one row.
+fn of_phases(phases: &[Figures]) -> Figures {
+    let median = |of: fn(&Figures) -> f64| figures::median(phases.iter().map(of).collect()).unwrap_or(0.0);
+    Figures {
+        per_second: median(|f| f.per_second),
+        p50_us: median(|f| f.p50_us),
+        p99_us: median(|f| f.p99_us),
+        max_us: median(|f| f.max_us),
+        ..Figures::default()
+    }
 }
 
 fn cycles_of(cycled: &Cycled) -> Figures {
