@@ -15,7 +15,7 @@ use crate::limits::prototype::Prototype;
 use crate::load::{Load, Loaded};
 use crate::plugin::{Called, Calls, Way};
 use crate::process::{self, Server};
-use crate::receiver::Received;
+use crate::receiver::{self, Received};
 use crate::role::Role;
 use crate::verify::{Checked, Checks};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -247,7 +247,7 @@ impl Session<'_> {
                 in_flight: CONNECTIONS,
                 span,
                 body_bytes: BODY_BYTES,
-                first_seq: self.seqs(),
+                first_seq: self.seqs(REQUESTS_MAX),
             };
             let others = Others::watch([self.receiver.pid()])?;
             let sent: Sent = process::work(&Role::Outbound(outbound), span).await?;
@@ -392,15 +392,16 @@ impl Session<'_> {
         path: &str,
         span: Duration,
     ) -> Result<Figures> {
+        let requests_max = requests_in(span, attack.per_second());
         let noise = Load {
             to: gateway.ingress,
             path: path.to_owned(),
             connections: 8,
             rate: Some(attack.per_second()),
             span,
-            requests_max: REQUESTS_MAX,
+            requests_max,
             body_bytes: BODY_BYTES,
-            first_seq: self.seqs(),
+            first_seq: self.seqs(requests_max),
         };
         let _: Received = self.receiver.ask("mark").await?;
         let noise = async move { process::work::<Loaded>(&Role::Load(noise), span).await };
@@ -526,15 +527,16 @@ impl Session<'_> {
             Pace::Open { per_second } => (CONNECTIONS, Some(per_second)),
             Pace::AtRest => (1, Some(AT_REST_PER_SECOND)),
         };
+        let requests_max = rate.map_or(REQUESTS_MAX, |per_second| requests_in(span, per_second));
         let load = Load {
             to: subject.to,
             path: subject.path.to_owned(),
             connections,
             rate,
             span,
-            requests_max: REQUESTS_MAX,
+            requests_max,
             body_bytes: BODY_BYTES,
-            first_seq: self.seqs(),
+            first_seq: self.seqs(requests_max),
         };
         let loaded: Loaded = process::work(&Role::Load(load), span).await?;
         if loaded.duplicates > 0 || loaded.broken > 0 || !loaded.refused.is_empty() {
@@ -581,15 +583,23 @@ impl Session<'_> {
         eprintln!("{}/{}  {}", self.number, self.plan.repetitions, row.title());
     }
 
-    fn seqs(&mut self) -> u64 {
+    /// Numbers for so many requests. The receiver knows as many as fit in [`receiver::SEQ_MAX`].
+    fn seqs(&mut self, requests: u64) -> u64 {
         let first = self.next_seq;
-        self.next_seq += REQUESTS_MAX;
+        self.next_seq += requests;
+        assert!(self.next_seq <= receiver::SEQ_MAX, "a repetition has no more numbers: measure fewer parts or pairs");
         first
     }
 }
 
 fn subject(gateway: &Gateway, row: Row, delivers: bool) -> Subject<'static> {
     Subject { row, to: gateway.ingress, path: Gateway::PATH, pid: gateway.pid(), delivers }
+}
+
+/// More than an open loop can make.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some thousands")]
+fn requests_in(span: Duration, per_second: f64) -> u64 {
+    (span.as_secs_f64() * per_second).ceil() as u64 + 1_000
 }
 
 /// The medians over phases of one row.
