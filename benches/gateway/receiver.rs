@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Higher numbers than a run can reach are not ours; a bit for each is kept.
-const SEQ_MAX: u64 = 1 << 28;
+pub(crate) const SEQ_MAX: u64 = 1 << 28;
 
 const HANGS_FOR: Duration = Duration::from_secs(30);
 

@@ -115,7 +115,11 @@ pub(super) fn endpoint(
     };
     let idempotency_header = idempotency_header(walk, &mut s);
     s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
-    s.not_yet(walk, "coalesce", "remove it: every event is delivered by itself");
+    s.not_yet(
+        walk,
+        "coalesce",
+        "remove it, and publish what belongs together with a `coalesce_key` and a `coalesce_window`",
+    );
     s.close(walk);
 
     let push = url.map(|url| Push {

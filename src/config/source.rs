@@ -76,7 +76,11 @@ pub(super) fn source(
     let body_bytes_max = s.size(walk, "body_bytes_max", 1..=Limits::BODY_BYTES_CAP).map(|at| at.value);
     let rate = rate(walk, &mut s);
     s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
-    s.not_yet(walk, "coalesce", "remove it: every event is delivered by itself");
+    s.not_yet(
+        walk,
+        "coalesce",
+        "remove it, and publish what belongs together with a `coalesce_key` and a `coalesce_window`",
+    );
     s.close(walk);
 
     let spec = spec?;

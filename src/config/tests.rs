@@ -513,6 +513,8 @@ fn a_pull_endpoint_refuses_what_only_sending_needs() {
         "rate = { per_second = 5 }",
         "idempotency_header = \"x-id\"",
         "breaker = { after = 5 }",
+        "disable_after = \"1d\"",
+        "on_dead = \"hold\"",
     ];
     let report = judged(&pulled(&of_push.join("\n")));
     for (at, line) in of_push.iter().enumerate() {

@@ -1,12 +1,13 @@
 //! Coalescing: of the events of a window the newest is delivered, once, at the window's end.
 
 use crate::bench::{Bench, START, WINDOW, dead, delivered};
+use crate::stats::of as stats_of;
 use crate::support::{publication, verified};
 use crate::waiting::until;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{DeliveryState, EventId};
 use hookgate::ledger::{
-    Accept, Accepted, Cancelled, DeliveryFilter, DeliveryRow, EventRow, NewDelivery, PageRequest, Retention,
+    Accept, Accepted, Cancelled, Count, DeliveryFilter, DeliveryRow, EventRow, NewDelivery, PageRequest, Retention,
 };
 use hookgate::verify::{Coalesce, Publication, Relation};
 use std::collections::BTreeMap;
@@ -54,6 +55,10 @@ async fn the_newest_is_delivered_once_at_the_end_of_the_window() {
     }
     assert_eq!((event(&bench, c).await.superseded_by, event(&bench, other).await.superseded_by), (None, None));
     assert_eq!(bench.ledger.gauges().pending, 3);
+    for (endpoint, made) in [("billing", 4), ("crm", 3)] {
+        let tally = stats_of(&bench, endpoint).await.tally;
+        assert_eq!((tally.get(Count::ACCEPTED), tally.get(Count::SUPERSEDED)), (made, 2), "{endpoint}");
+    }
     // Later events do not move the end, and a restart does not forget it.
     let bench = bench.restart().await;
     assert_eq!(bench.ledger.gauges().pending, 3);

@@ -33,7 +33,7 @@ async fn all(bench: &Bench) -> TenantStats {
     over(bench, window, None).await.unwrap()
 }
 
-async fn of(bench: &Bench, endpoint: &str) -> EndpointStats {
+pub(crate) async fn of(bench: &Bench, endpoint: &str) -> EndpointStats {
     all(bench).await.endpoints.into_iter().find(|stats| stats.state.name.as_str() == endpoint).unwrap()
 }
 

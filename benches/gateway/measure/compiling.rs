@@ -1,10 +1,11 @@
 //! A tenant's deliveries while one upload of another's after the other is ruinous to compile.
 
-use super::{Others, Session};
-use crate::figures::{self, Figures, Row};
+use super::{Others, Session, of_phases};
+use crate::figures::{Figures, Row};
 use crate::gateway::{Gateway, Route};
 use crate::hostile::{self, Attack};
 use anyhow::{Result, bail, ensure};
+use std::time::Duration;
 use tempfile::TempDir;
 
 impl Session<'_> {
@@ -18,12 +19,8 @@ impl Session<'_> {
         let gateway =
             Gateway::start(dir.path(), &Route::Beside { receiver: self.receiver.at, plugin, hostile }).await?;
         let others = Others::watch([self.receiver.pid(), gateway.pid()])?;
-        let phase = (row, Attack::Trap, Gateway::PLAIN_PATH);
-        self.beside(&gateway, row, phase.1, phase.2, self.plan.warm_up).await?;
-        let mut without = Vec::new();
-        for _ in 0..self.plan.pairs {
-            without.push(self.beside(&gateway, row, phase.1, phase.2, self.plan.span).await?);
-        }
+        self.unharmed(&gateway, row, self.plan.warm_up, 1).await?;
+        let without = of_phases(&self.unharmed(&gateway, row, self.plan.span, self.plan.pairs).await?);
         let uploads = async {
             for number in 0.. {
                 let status = gateway.upload("noisy", "bomb", hostile::bomb(number)).await?;
@@ -31,34 +28,23 @@ impl Session<'_> {
             }
             Ok(())
         };
-        let phases = async {
-            let mut with = Vec::new();
-            for _ in 0..self.plan.pairs {
-                with.push(self.beside(&gateway, row, phase.1, phase.2, self.plan.span).await?);
-            }
-            Ok::<_, anyhow::Error>(with)
-        };
+        let phases = self.unharmed(&gateway, row, self.plan.span, self.plan.pairs);
         let with = tokio::select! {
-            with = phases => with?,
+            with = phases => of_phases(&with?),
             ended = uploads => bail!("there is no end of uploads: {ended:?}"),
         };
         let others_percent = Some(others.percent()?);
-        let median = |of: fn(&Figures) -> f64, phases: &[Figures]| {
-            figures::median(phases.iter().map(of).collect()).unwrap_or(0.0)
-        };
-        let ratio = median(|f| f.p99_us, &with) / median(|f| f.p99_us, &without);
-        self.figures.insert(
-            row,
-            Figures {
-                per_second: median(|f| f.per_second, &with),
-                p50_us: median(|f| f.p50_us, &with),
-                p99_us: median(|f| f.p99_us, &with),
-                max_us: median(|f| f.max_us, &with),
-                ratio: Some(ratio),
-                others_percent,
-                ..Figures::default()
-            },
-        );
+        let ratio = Some(with.p99_us / without.p99_us);
+        self.figures.insert(row, Figures { ratio, others_percent, ..with });
         gateway.stop().await
+    }
+
+    /// The one tenant's deliveries, beside traffic of the other one that has no plugin.
+    async fn unharmed(&mut self, gateway: &Gateway, row: Row, span: Duration, phases: u32) -> Result<Vec<Figures>> {
+        let mut all = Vec::new();
+        for _ in 0..phases {
+            all.push(self.beside(gateway, row, Attack::Trap, Gateway::PLAIN_PATH, span).await?);
+        }
+        Ok(all)
     }
 }

@@ -93,7 +93,7 @@ impl Session<'_> {
             span: TRIED_PATIENCE,
             requests_max: self.plan.piled,
             body_bytes: BODY_BYTES,
-            first_seq: self.seqs(),
+            first_seq: self.seqs(self.plan.piled),
         };
         let loaded: Loaded = process::work(&Role::Load(load), TRIED_PATIENCE).await?;
         ensure!(loaded.accepted == self.plan.piled, "{} of {} were accepted", loaded.accepted, self.plan.piled);

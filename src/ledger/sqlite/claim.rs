@@ -162,7 +162,6 @@ pub(super) fn due_rows(
             }),
         };
         let (generation, began_at) = (row.get(5)?, time(row, 10)?);
-        let deliver_at = time_opt(row, 20)?.filter(|_| generation == 1);
         into.push(Leased {
             lease: Lease {
                 tenant: TenantKey(row.get(0)?),
@@ -174,7 +173,7 @@ pub(super) fn due_rows(
                 revision: row.get(6)?,
                 number: row.get::<_, u32>(7)?.saturating_add(1),
                 started_at: now,
-                eligible_at: deliver_at.map_or(began_at, |at| at.max(began_at)),
+                eligible_at: eligible_at(generation, began_at, time_opt(row, 20)?),
                 history: History {
                     counted: row.get::<_, u32>(8)?.saturating_add(1),
                     interrupted_before: row.get(9)?,
@@ -190,6 +189,11 @@ pub(super) fn due_rows(
         });
     }
     Ok(())
+}
+
+/// When it could first be sent: a redrive waits for nothing.
+pub(super) fn eligible_at(generation: u32, began_at: Timestamp, deliver_at: Option<Timestamp>) -> Timestamp {
+    deliver_at.filter(|_| generation == 1).map_or(began_at, |at| at.max(began_at))
 }
 
 /// A row of `expired`, `overdue` or [`OUTLIVED`], under the next token. Their columns are the same.

@@ -4,7 +4,7 @@
 use super::SqliteLedger;
 use super::anchor::BATCH_ROWS_MAX;
 use super::births::Needs;
-use super::claim::{Dealt, Leased, due_rows};
+use super::claim::{Dealt, Leased, due_rows, eligible_at};
 use super::codec::{count, int, state_of, time, time_opt};
 use super::fault::Fault;
 use super::ordering::HELD;
@@ -143,7 +143,6 @@ fn held(
     let is_consumers: bool = row.get(2)?;
     if state == DeliveryState::InFlight && is_consumers && count(row.get(1)?) == receipt.token {
         let (generation, began_at) = (row.get(4)?, time(row, 10)?);
-        let deliver_at = time_opt(row, 13)?.filter(|_| generation == 1);
         let lease = Lease {
             tenant,
             delivery: receipt.delivery,
@@ -154,7 +153,7 @@ fn held(
             revision: row.get(5)?,
             number: row.get(6)?,
             started_at: time(row, 7)?,
-            eligible_at: deliver_at.map_or(began_at, |at| at.max(began_at)),
+            eligible_at: eligible_at(generation, began_at, time_opt(row, 13)?),
             history: History {
                 counted: row.get::<_, u32>(8)?.saturating_add(1),
                 interrupted_before: row.get(9)?,
