@@ -13,8 +13,8 @@ use crate::world::Sim;
 use async_trait::async_trait;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{
-    DeliveryId, Disposition, EndpointEffect, EndpointStatus, EventId, History as Past_, Name, PluginVersionId, Reason,
-    TrialId,
+    DeliveryId, Disposition, EndpointEffect, EndpointStatus, EventId, History as Past_, Name, OperationId,
+    PluginVersionId, Reason, TrialId,
 };
 use hookgate::ledger::sqlite::SqliteLedger;
 use hookgate::ledger::*;
@@ -480,10 +480,6 @@ impl Records for SimLedger {
         block_on(self.inner.delivery_body(tenant, id, revision))
     }
 
-    async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {
-        block_on(self.inner.dead_groups(tenant))
-    }
-
     async fn endpoints(&self, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, LedgerError> {
         block_on(self.inner.endpoints(tenant, now))
     }
@@ -512,6 +508,24 @@ macro_rules! passed_on {
 }
 
 passed_on! {
+    DeadLetters {
+        dead_letters(tenant: TenantKey, filter: &DeadFilter, page: &PageRequest) -> Page<DeliveryRow>;
+        count_dead(tenant: TenantKey, filter: &DeadFilter) -> u64;
+        dead_groups(tenant: TenantKey, filter: &DeadFilter) -> Vec<DeadGroup>;
+        dead_destinations(tenant: TenantKey, filter: &DeadFilter) -> Vec<DeadDestination>;
+        purge_dead(tenant: TenantKey, filter: &DeadFilter, from: Option<PurgePlace>, now: Timestamp) -> Purged;
+        begin_operation(new: NewOperation, now: Timestamp) -> BegunOperation;
+        begun_before(new: &NewOperation) -> Option<BegunOperation>;
+        operation(tenant: TenantKey, id: OperationId) -> Option<OperationRow>;
+        operations(tenant: TenantKey, page: &PageRequest) -> Page<OperationRow>;
+        open_operations() -> Vec<OperationRow>;
+        change_operation(tenant: TenantKey, id: OperationId, change: OperationChange, now: Timestamp) -> OperationChanged;
+        start_operation(tenant: TenantKey, id: OperationId, now: Timestamp) -> bool;
+        advance_operation(tenant: TenantKey, id: OperationId, limit: u32, now: Timestamp) -> Advanced;
+        wave_results(tenant: TenantKey, id: OperationId, wave: u8) -> Vec<WaveResult>;
+        widen_operation(tenant: TenantKey, id: OperationId, after: u8, size: u64) -> ();
+        stop_by_canary(tenant: TenantKey, id: OperationId, why: String, now: Timestamp) -> ();
+    }
     Pull {
         consume(consume: Consume, now: Timestamp) -> Consumed;
         held(tenant: TenantKey, endpoint: EndpointKey, receipts: Vec<Receipt>) -> Vec<Result<Held, Lapsed>>;

@@ -4,12 +4,14 @@
 use super::codec::{count, int, state_code, status_of, time};
 use super::fault::Fault;
 use super::lists::{DELIVERY_COLUMNS, DELIVERY_JOINS, Query, collect, delivery_row, name, of_event, search};
+use super::ordering::Leaving;
 use super::prune;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, Reason};
 use crate::ledger::{
-    BULK_STEP_MAX, DeadDestination, DeadFilter, DeadGroup, DeliveryRow, EndpointKey, PurgePlace, Purged, TenantKey,
+    BULK_STEP_MAX, Count, DeadDestination, DeadFilter, DeadGroup, DeliveryRow, EndpointKey, PurgePlace, Purged,
+    TenantKey,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
@@ -239,12 +241,12 @@ impl Verb for Purge {
                 )?
                 .query_row(
                     (
-                    tenant,
-                    id,
-                    self.died_by.as_millis(),
-                    state_code(DeliveryState::Cancelled),
-                    Reason::PURGED.as_str(),
-                    self.now.as_millis(),
+                        tenant,
+                        id,
+                        self.died_by.as_millis(),
+                        state_code(DeliveryState::Cancelled),
+                        Reason::PURGED.as_str(),
+                        self.now.as_millis(),
                     ),
                     |row| row.get(0),
                 )
