@@ -251,6 +251,23 @@ pub(crate) const GOALS: &[Goal] = &[
         measured: |r| Some(r.get(&Row::AgedStart)?.max_us / 1e6),
     },
     Goal {
+        title: "dead letters, the newest 50 by any filter, the longest",
+        bound: Bound::AtMost(100.0),
+        unit: "ms",
+        over: Over::Largest,
+        measured: |r| {
+            let rows = [Row::DeskList, Row::DeskListFiltered];
+            rows.iter().filter_map(|row| Some(r.get(row)?.max_us / 1000.0)).reduce(f64::max)
+        },
+    },
+    Goal {
+        title: "dead letters, grouped, the longest",
+        bound: Bound::AtMost(1.0),
+        unit: "s",
+        over: Over::Largest,
+        measured: |r| Some(r.get(&Row::DeskGroups)?.max_us / 1e6),
+    },
+    Goal {
         title: "verify 1 KiB, github ÷ bare HMAC",
         bound: Bound::AtMost(1.3),
         unit: "×",

@@ -1,6 +1,7 @@
 //! The measuring: each row of a repetition, one after the other, and the check that nothing was lost or sent twice.
 
 mod compiling;
+mod desk;
 mod waiting;
 
 use crate::figures::{self, Figures, Repetition, Row, Run};
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) plugins: u32,
     /// Deliveries that wait behind an endpoint that hangs, and for a retry.
     pub(crate) piled: u64,
+    /// Dead letters that are looked at and redriven.
+    pub(crate) dead: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -68,6 +71,8 @@ pub(crate) enum Part {
     Plugins500,
     /// Many deliveries that wait.
     Waiting,
+    /// Many dead letters.
+    Desk,
     /// Checks of signatures alone.
     Verify,
 }
@@ -144,6 +149,8 @@ struct Session<'a> {
     receiver: Server,
     /// Events that the receiver must have seen, each once.
     expected: u64,
+    /// Requests of which it must have seen so many twice.
+    repeated: u64,
     next_seq: u64,
     figures: Repetition,
     faults: Vec<String>,
@@ -158,6 +165,7 @@ impl Session<'_> {
             number,
             receiver: Server::start(&Role::Receiver).await?,
             expected: 0,
+            repeated: 0,
             next_seq: 0,
             figures: Repetition::new(),
             faults: Vec::new(),
@@ -185,11 +193,12 @@ impl Session<'_> {
                 }
                 Part::Plugins500 => self.plugins500().await.context("plugins500")?,
                 Part::Waiting => self.waiting().await.context("waiting")?,
+                Part::Desk => self.desk().await.context("desk")?,
                 Part::Verify => self.verify().await.context("verify")?,
             }
         }
         let received: Received = self.receiver.ask("tell").await?;
-        if received.unique != self.expected || received.repeated + received.strange > 0 {
+        if received.unique != self.expected || received.repeated != self.repeated || received.strange > 0 {
             self.fault(format!(
                 "of {} accepted events {} arrived; {} came again, {} were not ours",
                 self.expected, received.unique, received.repeated, received.strange
