@@ -2,7 +2,9 @@
 //!
 //! Start: ledger → resources → interrupted work → listeners. Stop: ingress → dispatch → admin → ledger.
 
+mod consumers;
 mod contents;
+mod desk;
 mod estate;
 mod past;
 mod shipping;
@@ -11,7 +13,7 @@ mod trials;
 
 use crate::admin::{Admin, Serving};
 use crate::clock::{Clock, ClockWatch, SystemClock};
-use crate::config::{Env, Settings};
+use crate::config::{self, Env, Settings};
 use crate::dispatch::{self, Crew, Dispatcher, Stop, Targets};
 use crate::egress::{self, AllowRule};
 use crate::entropy::{Entropy, SystemEntropy};
@@ -24,6 +26,7 @@ use crate::secret::Secret;
 use crate::telemetry::Metrics;
 use crate::{admin, operations};
 use contents::Contents;
+use desk::DeadLetterDesk;
 use estate::Rooms;
 use past::Rehearsals;
 use shipping::Shipping;
@@ -33,7 +36,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -152,11 +155,26 @@ impl Gateway {
             Arc::clone(&clock),
             bytes(settings.egress.body_bytes_read_max),
         );
+        let consumers = dispatch::Desk {
+            ledger: Arc::clone(&shared),
+            targets: Arc::clone(&targets),
+            clock: Arc::clone(&watch),
+            entropy: Arc::clone(&entropy),
+            tally: dispatch::Tally::default(),
+        };
+        let news = Arc::new(Notify::new());
+        let desk = DeadLetterDesk {
+            targets: Arc::clone(&targets),
+            transport: Arc::clone(&client) as _,
+            news: Arc::clone(&news),
+        };
         let state = admin::State {
             ledger: Arc::clone(&shared),
             slots: Arc::clone(&slots),
             shipyard: Arc::new(Arc::clone(&shipping)),
             rehearsal: Arc::new(rehearsals),
+            consumers: Arc::new(consumers),
+            desk: Arc::new(desk),
             clock: Arc::clone(&clock),
             metrics: metrics.clone(),
             serving: is_serving,
@@ -208,7 +226,9 @@ impl Gateway {
             every: RETENTION_EVERY,
             breath: RETENTION_BREATH,
         };
+        let bulk = operations::run_bulk(Arc::clone(&shared), Arc::clone(&watch), news, tokens.admin.clone());
         let background = vec![
+            tokio::spawn(bulk),
             tokio::spawn(operations::run(shared, retention, watch, tokens.admin.clone())),
             tokio::spawn(alerts.run(tokens.admin.clone())),
             tokio::spawn(metrics.tend(tokens.admin.clone())),
@@ -359,7 +379,10 @@ fn egress_settings(settings: &Settings, own: [SocketAddr; 2]) -> Result<egress::
 
 fn host_settings(settings: &Settings, compiler: Compiler, cache_key: Secret) -> plugin::Settings {
     let beside = settings.server.ledger.parent().unwrap_or(std::path::Path::new("."));
-    let headers = settings.tenants.values().flat_map(|t| t.endpoints.values()).map(|e| e.idempotency_header.clone());
+    let headers = settings.tenants.values().flat_map(|t| t.endpoints.values()).filter_map(|e| match &e.way {
+        config::Way::Push(push) => Some(push.idempotency_header.clone()),
+        config::Way::Pull(_) => None,
+    });
     plugin::Settings {
         limits: plugin_limits(&settings.limits.plugins),
         grants: settings.tenants.iter().map(|(name, t)| (name.clone(), plugin_limits(&t.plugin_limits))).collect(),
@@ -382,7 +405,7 @@ async fn uploaded_contents(settings: &Settings, ledger: &dyn Ledger) -> Result<C
 }
 
 /// What the configuration grants, as the plugin host takes it.
-pub fn plugin_limits(limits: &crate::config::PluginLimits) -> plugin::Limits {
+pub fn plugin_limits(limits: &config::PluginLimits) -> plugin::Limits {
     plugin::Limits {
         component_bytes_max: bytes(limits.component_bytes_max),
         call_time_max: limits.call_time_max,

@@ -18,6 +18,7 @@ pub const INGRESS_REQUESTS: &str = "hookgate_ingress_requests_total";
 pub const EVENTS_ACCEPTED: &str = "hookgate_events_accepted_total";
 /// Refused requests of which the rejection log has no row.
 pub const REJECTIONS_DROPPED: &str = "hookgate_rejections_dropped_total";
+pub const EVENTS_SUPERSEDED: &str = "hookgate_events_superseded_total";
 pub const DUPLICATES_SUPPRESSED: &str = "hookgate_duplicates_suppressed_total";
 /// Label `result`: an outcome's word, one of [`ATTEMPT_RESULTS`].
 pub const ATTEMPTS: &str = "hookgate_attempts_total";
@@ -48,14 +49,25 @@ pub const CONNECTIONS_REFUSED: &str = "hookgate_connections_refused_total";
 /// Label `code`: what was wrong with it as HTTP, before any handler saw it.
 pub const HTTP_REFUSED: &str = "hookgate_http_refused_total";
 pub const HANDLER_PANICS: &str = "hookgate_handler_panics_total";
+pub const BREAKER_OPENINGS: &str = "hookgate_breaker_openings_total";
 pub const CLOCK_JUMPS: &str = "hookgate_clock_jumps_total";
 
 /// What a plugin call may have to wait for: a turn of its tenant's, a slot of the process's, in vain for a processor.
 pub const PLUGIN_WAITED_FOR: [&str; 3] = ["tenant", "process", "lane"];
 
 /// The words of the outcomes.
-pub const ATTEMPT_RESULTS: [&str; 8] =
-    ["answered", "unreachable", "timed_out", "faulted", "skipped", "refused", "interrupted", "released"];
+pub const ATTEMPT_RESULTS: [&str; 10] = [
+    "answered",
+    "unreachable",
+    "timed_out",
+    "acked",
+    "nacked",
+    "faulted",
+    "skipped",
+    "refused",
+    "interrupted",
+    "released",
+];
 
 /// Seconds, from a plugin's call to the longest exchange.
 const SECONDS: [f64; 19] = [
@@ -195,6 +207,11 @@ impl Metrics {
             ("hookgate_dlq_depth", "Dead letters.", whole(gauges.dead)),
             ("hookgate_dlq_oldest_age_seconds", "Age of the oldest dead letter; 0 when there is none.", oldest),
             ("hookgate_endpoints_paused", "Endpoints that are paused.", whole(gauges.endpoints_paused)),
+            (
+                "hookgate_endpoints_failing",
+                "Endpoints that only fail, for so long that they will be disabled.",
+                whole(gauges.endpoints_failing),
+            ),
             ("hookgate_ledger_bytes", "Size of the ledger on disk.", whole(gauges.ledger_bytes)),
             ("hookgate_ledger_wal_bytes", "Of it, the write-ahead log.", whole(gauges.wal_bytes)),
         ] {
@@ -224,6 +241,7 @@ fn register() {
     metrics::counter!(INGRESS_REQUESTS, "scheme" => "none", "result" => "unknown_source").absolute(0);
     for (name, help) in [
         (EVENTS_ACCEPTED, "Events stored: verified ones and published ones."),
+        (EVENTS_SUPERSEDED, "Events whose place a later one with the same coalescing key took."),
         (DUPLICATES_SUPPRESSED, "Repetitions answered with the first event."),
         (REJECTIONS_DROPPED, "Refused requests that were counted and not noted, for there were too many."),
         (BLOCKED_ADDRESSES, "Sends refused by the address guard."),
@@ -232,6 +250,7 @@ fn register() {
         (PLUGINS_DISABLED, "Times a version of a plugin was disabled by faults in a row."),
         (PLUGIN_LONG_CALLS, "Plugin calls that take long and are made beside the traffic."),
         (PLUGIN_COMPILATIONS, "Plugins compiled, since the cache did not have them."),
+        (BREAKER_OPENINGS, "Times the breaker of an endpoint opened."),
         (CLOCK_JUMPS, "Times the wall clock was found to be set by more than 5 seconds."),
     ] {
         metrics::describe_counter!(name, help);

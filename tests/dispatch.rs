@@ -6,16 +6,18 @@
 #[path = "ledger/bench.rs"]
 #[allow(dead_code, reason = "made for the ledger's own suite")]
 mod bench;
+#[path = "dispatch/pull.rs"]
+mod pull;
 mod support;
 #[path = "support/waiting.rs"]
 mod waiting;
 
 use bench::Bench;
 use bytes::Bytes;
-use hookgate::delivery::{Backoff, DeliveryState, Jitter, RetryPolicy, Terms};
-use hookgate::dispatch::{Advice, Crew, Dispatcher, Settings, Stop, Tally, Target, Targets};
+use hookgate::delivery::{Backoff, DeliveryState, Jitter, OnDead, Order, RetryPolicy, Terms};
+use hookgate::dispatch::{Advice, Crew, Dispatcher, Settings, Stop, Tally, Target, Targets, Way};
 use hookgate::egress::{Answer, Exchange, Outbound, Timings, Transport};
-use hookgate::ledger::{EndpointCaps, EndpointChange};
+use hookgate::ledger::{Accepted, EndpointCaps, EndpointChange, OrderingKey};
 use hookgate::secret::Secret;
 use hookgate::verify::standard::Signer;
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -79,6 +81,28 @@ struct Works {
 
 impl Works {
     async fn new(max_age: Option<Duration>) -> Works {
+        let backoff = Backoff::Ladder(vec![BACKOFF]);
+        let retry = RetryPolicy { max_attempts: 3, backoff, jitter: Jitter::None, max_age };
+        let target = Target {
+            tenant: name("acme"),
+            name: name("billing"),
+            url: "https://billing.example/".parse().unwrap(),
+            timeout: Duration::from_secs(15),
+            terms: Terms { retry, ..Terms::default() },
+            order: Order::ByKey(OnDead::Hold),
+            signer: Signer::new(&[Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]).unwrap(),
+            idempotency_header: HeaderName::from_static("idempotency-key"),
+            advice: Advice::Builtin,
+        };
+        Works::with(Way::Push(Arc::new(target))).await
+    }
+
+    /// `billing` is pulled from.
+    async fn pulled(terms: Arc<Terms>) -> Works {
+        Works::with(Way::Pull(terms)).await
+    }
+
+    async fn with(way: Way) -> Works {
         let mut bench = Bench::new().await;
         let key = bench.endpoint("billing");
         let caps = EndpointCaps {
@@ -88,21 +112,11 @@ impl Works {
             lease_for: bench::LEASE,
             rate: None,
         };
-        bench.slots.configure(vec![caps], 10, 10);
-        let backoff = Backoff::Ladder(vec![BACKOFF]);
-        let retry = RetryPolicy { max_attempts: 3, backoff, jitter: Jitter::None, max_age };
-        let target = Target {
-            tenant: name("acme"),
-            name: name("billing"),
-            url: "https://billing.example/".parse().unwrap(),
-            timeout: Duration::from_secs(15),
-            terms: Terms { retry, ..Terms::default() },
-            signer: Signer::new(&[Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]).unwrap(),
-            idempotency_header: HeaderName::from_static("idempotency-key"),
-            advice: Advice::Builtin,
-        };
+        // Who is pulled from has no slots.
+        let caps = if matches!(way, Way::Push(_)) { vec![caps] } else { Vec::new() };
+        bench.slots.configure(caps, 10, 10);
         let targets = Targets::default();
-        targets.replace([(key, Arc::new(target))].into(), [].into());
+        targets.replace([(key, way)].into(), [].into());
         let receiver = Arc::new(Receiver {
             status: AtomicU16::new(200),
             may_answer: Semaphore::new(0),
@@ -207,5 +221,29 @@ async fn what_waits_behind_a_closed_endpoint_ends_at_its_age_limit() {
     assert_eq!(detail.delivery.reason.as_deref(), Some("max_age"));
     assert_eq!(detail.attempts[0].outcome.as_deref(), Some("released"));
     assert_eq!(works.receiver.came(), 0);
+    works.end().await;
+}
+
+/// At an open endpoint too: what a dead letter holds does not come up by itself.
+#[tokio::test]
+async fn what_is_held_by_its_key_ends_at_its_age_limit() {
+    let works = Works::new(Some(Duration::from_secs(60))).await;
+    let bench = &works.bench;
+    let line_up = async || {
+        let mut accept = bench.acceptance(support::publication("t", None, "x"), &["billing"]);
+        accept.deliveries[0].order = Some(OrderingKey::of("k", OnDead::Hold));
+        let Ok(Accepted::New(event)) = bench.ledger.accept(accept).await else { panic!("it is new") };
+        bench.ledger.event(bench.tenant("acme"), event).await.unwrap().unwrap().deliveries.unwrap()[0]
+    };
+    let (first, held) = (line_up().await, line_up().await);
+    works.receiver.answer(400, 1);
+    works.state(first, DeliveryState::Dead).await;
+    bench.clock.advance(Duration::from_secs(59));
+    works.polls().await;
+    assert_eq!(bench.detail(held).await.delivery.held_by, Some(first));
+    bench.clock.advance(Duration::from_secs(1));
+    works.state(held, DeliveryState::Expired).await;
+    assert_eq!(bench.detail(held).await.delivery.reason.as_deref(), Some("max_age"));
+    assert_eq!(works.receiver.came(), 1);
     works.end().await;
 }

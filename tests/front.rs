@@ -8,12 +8,16 @@ mod admin;
 mod admin_refusals;
 #[path = "front/alerts.rs"]
 mod alerts;
+#[path = "front/desk.rs"]
+mod desk;
 #[path = "front/edge.rs"]
 mod edge;
 #[path = "support/fake_ledger.rs"]
 mod fake_ledger;
 #[path = "front/handshakes.rs"]
 mod handshakes;
+#[path = "front/idempotency.rs"]
+mod idempotency;
 #[path = "front/ingress.rs"]
 mod ingress;
 #[path = "front/office.rs"]
@@ -22,3 +26,7 @@ mod office;
 mod peer;
 #[path = "front/plugins.rs"]
 mod plugins;
+#[path = "front/pull.rs"]
+mod pull;
+#[path = "front/stats.rs"]
+mod stats;

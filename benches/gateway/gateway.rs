@@ -2,6 +2,7 @@
 
 use crate::wire;
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -18,8 +19,6 @@ const START_PATIENCE: Duration = Duration::from_secs(1200);
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 /// What the gateway's log has when it has read its configuration again.
 const RELOADED: &str = "endpoints and plugins were applied";
-/// Of the one endpoint, and so of the one tenant.
-const IN_FLIGHT_MAX: u32 = 1000;
 const SECRET_VARIABLE: &str = "BENCH_SOURCE_SECRET";
 
 /// Where its events go.
@@ -37,6 +36,8 @@ pub(crate) enum Route {
     BesideHang { receiver: SocketAddr },
     /// Nowhere, and those of `noisy` to an endpoint that is busy, to be tried again in hours.
     Busy { receiver: SocketAddr },
+    /// To the receiver's door, which may be closed; `dying`: the first refusal is the end.
+    Door { receiver: SocketAddr, dying: bool },
     /// Nowhere, with these plugins, each of a tenant of its own for every fifty.
     Many { plugins: Vec<PathBuf> },
 }
@@ -45,17 +46,22 @@ pub(crate) enum Route {
 pub(crate) struct Gateway {
     child: Child,
     log: PathBuf,
+    data: PathBuf,
     pub(crate) ingress: SocketAddr,
     admin: SocketAddr,
 }
 
 impl Gateway {
+    /// Of the one endpoint, and so of the one tenant.
+    const IN_FLIGHT_MAX: u32 = 1000;
+    /// Of the endpoint whose receiver has a door.
+    pub(crate) const AT_DOOR_MAX: u32 = 64;
     /// Where a load for it goes.
     pub(crate) const PATH: &'static str = "/in/bench/github";
     pub(crate) const PLAIN_PATH: &'static str = "/in/plain/github";
     pub(crate) const NOISY_PATH: &'static str = "/in/noisy/github";
 
-    /// In `dir`, which must be fresh. Returns when it is ready.
+    /// In `dir`, which is fresh or has the ledger of one before. Returns when it is ready.
     pub(crate) async fn start(dir: &Path, route: &Route) -> Result<Gateway> {
         let (ingress, admin) = (free_address()?, free_address()?);
         let file = dir.join("hookgate.toml");
@@ -75,7 +81,7 @@ impl Gateway {
             .kill_on_drop(true)
             .spawn()
             .context("start the gateway")?;
-        let mut gateway = Gateway { child, log, ingress, admin };
+        let mut gateway = Gateway { child, log, data: dir.join("data"), ingress, admin };
         gateway.wait_until_ready().await?;
         Ok(gateway)
     }
@@ -109,6 +115,52 @@ impl Gateway {
         let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
         let values = text.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         Ok(values.sum())
+    }
+
+    /// Uploads a plugin; gives the status of the answer, however long that takes.
+    pub(crate) async fn upload(&self, tenant: &str, plugin: &str, wasm: Vec<u8>) -> Result<u16> {
+        let path = format!("/v1/tenants/{tenant}/plugins/{plugin}");
+        Ok(self.ask("PUT", &path, "application/wasm", &wasm).await?.0)
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Value> {
+        self.asked_for_json("GET", path, &[]).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        self.asked_for_json("POST", path, &serde_json::to_vec(body)?).await
+    }
+
+    async fn asked_for_json(&self, method: &str, path: &str, body: &[u8]) -> Result<Value> {
+        let (status, answer) = self.ask(method, path, "application/json", body).await?;
+        if !(200..300).contains(&status) {
+            bail!("{method} {path} was answered {status}: {}", String::from_utf8_lossy(&answer));
+        }
+        Ok(serde_json::from_slice(&answer)?)
+    }
+
+    /// Status and body of the answer of the admin listener.
+    async fn ask(&self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Result<(u16, Vec<u8>)> {
+        let token = std::fs::read_to_string(self.data.join("admin-token")).context("read the admin token")?;
+        let mut socket = TcpStream::connect(self.admin).await?;
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+             content-type: {content_type}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            self.admin,
+            token.trim(),
+            body.len(),
+        );
+        socket.write_all(head.as_bytes()).await?;
+        socket.write_all(body).await?;
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).await?;
+        let head = wire::message(&answer)?.context("half an answer")?;
+        Ok((head.status()?, answer[head.head_bytes..head.message_bytes].to_vec()))
+    }
+
+    /// As a power cut ends it.
+    pub(crate) async fn kill(mut self) -> Result<()> {
+        self.child.kill().await.context("kill the gateway")
     }
 
     async fn signal(&self, name: &str) -> Result<()> {
@@ -169,19 +221,19 @@ fn free_address() -> Result<SocketAddr> {
 }
 
 fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Route) -> String {
+    let in_flight_max = Gateway::IN_FLIGHT_MAX;
     let text = |text: &str| toml::Value::from(text).to_string();
     let ledger = text(&format!("sqlite:{}", dir.join("data/ledger.db").display()));
     let mut file = format!(
         "[server]\ningress = \"{ingress}\"\nadmin = \"{admin}\"\nledger = {ledger}\n\n\
-         [limits]\nper_tenant_in_flight_max = {IN_FLIGHT_MAX}\n\n\
+         [limits]\nper_tenant_in_flight_max = {in_flight_max}\n\n\
          [egress]\nallow = [\"127.0.0.1/32\"]\n\n\
          [tenants.bench.sources.github]\nscheme = \"github\"\nsecrets = [\"env:{SECRET_VARIABLE}\"]\n"
     );
-    let endpoint = |receiver: &SocketAddr, path: &str| {
-        format!(
-            "\n[tenants.bench.endpoints.receiver]\nurl = \"http://{receiver}{path}\"\nconcurrency = {IN_FLIGHT_MAX}\n"
-        )
+    let at_most = |receiver: &SocketAddr, path: &str, in_flight: u32| {
+        format!("\n[tenants.bench.endpoints.receiver]\nurl = \"http://{receiver}{path}\"\nconcurrency = {in_flight}\n")
     };
+    let endpoint = |receiver: &SocketAddr, path: &str| at_most(receiver, path, in_flight_max);
     let noisy = |receiver: &SocketAddr, path: &str, more: &str| {
         format!(
             "\n[tenants.noisy.sources.github]\nscheme = \"github\"\nsecrets = [\"env:{SECRET_VARIABLE}\"]\n\
@@ -204,6 +256,12 @@ fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Rou
         Route::Busy { receiver } => {
             file += &noisy(receiver, "/busy", "concurrency = 64\nretry = { delays = [\"12h\"], jitter = \"none\" }");
         }
+        Route::Door { receiver, dying } => {
+            file += &at_most(receiver, "/door", Gateway::AT_DOOR_MAX);
+            if *dying {
+                file += "retry = { max_attempts = 1 }\n";
+            }
+        }
         Route::Classified { receiver, plugin } => {
             file += &endpoint(receiver, "/sms");
             file += "plugin = \"sms-rules\"\n\n[tenants.bench.plugins.sms-rules]\n";
@@ -225,7 +283,7 @@ fn configuration(dir: &Path, ingress: SocketAddr, admin: SocketAddr, route: &Rou
                 let _ = write!(file, "\n[tenants.{tenant}.endpoints.receiver.retry]\nmax_attempts = 1\n");
             }
             let path = text(&hostile.display().to_string());
-            let _ = write!(file, "\n[tenants.noisy.plugins.hostile]\npath = {path}\n");
+            let _ = write!(file, "\n[tenants.noisy.plugins.hostile]\npath = {path}\n\n[tenants.noisy.plugins.bomb]\n");
         }
     }
     file

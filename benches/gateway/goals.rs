@@ -178,6 +178,13 @@ pub(crate) const GOALS: &[Goal] = &[
         measured: |r| r.get(&Row::BesideTrap)?.ratio,
     },
     Goal {
+        title: "p99 while an upload is compiled that is ruinous ÷ before",
+        bound: Bound::AtMost(1.1),
+        unit: "×",
+        over: Over::Median,
+        measured: |r| r.get(&Row::BesideCompile)?.ratio,
+    },
+    Goal {
         title: "many plugins, compilations of each until it is reloaded and started again",
         bound: Bound::AtMost(1.0),
         unit: "",
@@ -242,6 +249,23 @@ pub(crate) const GOALS: &[Goal] = &[
         unit: "s",
         over: Over::Largest,
         measured: |r| Some(r.get(&Row::AgedStart)?.max_us / 1e6),
+    },
+    Goal {
+        title: "dead letters, the newest 50 by any filter, the longest",
+        bound: Bound::AtMost(100.0),
+        unit: "ms",
+        over: Over::Largest,
+        measured: |r| {
+            let rows = [Row::DeskList, Row::DeskListFiltered];
+            rows.iter().filter_map(|row| Some(r.get(row)?.max_us / 1000.0)).reduce(f64::max)
+        },
+    },
+    Goal {
+        title: "dead letters, grouped, the longest",
+        bound: Bound::AtMost(1.0),
+        unit: "s",
+        over: Over::Largest,
+        measured: |r| Some(r.get(&Row::DeskGroups)?.max_us / 1e6),
     },
     Goal {
         title: "verify 1 KiB, github ÷ bare HMAC",

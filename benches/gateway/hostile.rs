@@ -91,12 +91,21 @@ pub(crate) fn emptiest() -> Vec<u8> {
     guests::classify_runs(SENDS)
 }
 
+/// Small to send, ruinous to compile, and another for each number.
+pub(crate) fn bomb(number: u32) -> Vec<u8> {
+    [guests::bomb(), named(number)].concat()
+}
+
 /// `wasm` with a custom section of its own: another digest, and the same code.
 pub(crate) fn variant(wasm: &[u8], dir: &Path, number: u32) -> std::io::Result<PathBuf> {
+    write(dir, &format!("bench-{number:08}"), &[wasm, &named(number)].concat())
+}
+
+/// A custom section.
+fn named(number: u32) -> Vec<u8> {
     let name = format!("bench-{number:08}");
     let length = u8::try_from(name.len()).unwrap_or(0);
-    let section = [&[0, length + 1, length], name.as_bytes()].concat();
-    write(dir, &name, &[wasm, &section].concat())
+    [&[0, length + 1, length], name.as_bytes()].concat()
 }
 
 fn write(dir: &Path, name: &str, wasm: &[u8]) -> std::io::Result<PathBuf> {

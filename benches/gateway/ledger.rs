@@ -7,7 +7,7 @@ use crate::wire::Body;
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use hookgate::clock::{Clock as _, ClockWatch, SystemClock};
-use hookgate::delivery::{DecidedBy, Disposition, Name, Reason};
+use hookgate::delivery::{DecidedBy, Disposition, HealthPolicy, Name, Pulse, Reason, Signal};
 use hookgate::entropy::SystemEntropy;
 use hookgate::ledger::sqlite::{self, SqliteLedger};
 use hookgate::ledger::{
@@ -262,12 +262,13 @@ async fn accept(desk: &Desk, endpoint: EndpointKey, slot: Option<Slot>) -> Resul
         deliver_at: None,
         expires_at: None,
         deadline: None,
+        relation: None,
     };
     let accept = Accept {
         tenant: desk.tenant,
         source: None,
         event: desk.grant.event(publication, DEDUP_WINDOW, now),
-        deliveries: vec![NewDelivery { endpoint, slot }],
+        deliveries: vec![NewDelivery { endpoint, slot, order: None }],
         now,
     };
     let from = Instant::now();
@@ -318,6 +319,7 @@ fn settlement(claimed: &Claimed) -> Settlement {
         lease: claimed.lease,
         record: record(),
         decision: Disposition::Delivered { reference: None }.into(),
+        pulse: Some(Pulse { signal: Signal::Works, policy: HealthPolicy::default(), chance: 0 }),
         now: SystemClock.now(),
     }
 }

@@ -51,7 +51,7 @@ struct Arguments {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
     /// Only these parts; ratios between parts need both.
-    #[arg(long, value_delimiter = ',', default_values = ["limits", "ledger", "aged", "accept", "deliver", "classified", "plugin", "isolation", "plugins500", "waiting", "verify"])]
+    #[arg(long, value_delimiter = ',', default_values = ["limits", "ledger", "aged", "accept", "deliver", "classified", "plugin", "isolation", "plugins500", "waiting", "desk", "verify"])]
     only: Vec<Part>,
     /// Events that were delivered before, in the ledger with a past.
     #[arg(long, default_value_t = 100_000)]
@@ -71,6 +71,9 @@ struct Arguments {
     /// Deliveries that wait behind an endpoint that hangs, and for a retry.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     piled: u64,
+    /// Dead letters that are listed, grouped and redriven.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=2_000_000))]
+    dead: u64,
     /// Write everything, each repetition too, to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -114,6 +117,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             beside_per_second: 50,
             plugins: 20,
             piled: 500,
+            dead: 500,
         }
     } else {
         Plan {
@@ -127,6 +131,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             beside_per_second: arguments.beside,
             plugins: arguments.plugins,
             piled: arguments.piled,
+            dead: arguments.dead,
         }
     };
     // Beside the build, not in a temporary file system: ledgers belong on a disk.

@@ -1,5 +1,7 @@
 //! The measuring: each row of a repetition, one after the other, and the check that nothing was lost or sent twice.
 
+mod compiling;
+mod desk;
 mod waiting;
 
 use crate::figures::{self, Figures, Repetition, Row, Run};
@@ -14,7 +16,7 @@ use crate::limits::prototype::Prototype;
 use crate::load::{Load, Loaded};
 use crate::plugin::{Called, Calls, Way};
 use crate::process::{self, Server};
-use crate::receiver::Received;
+use crate::receiver::{self, Received};
 use crate::role::Role;
 use crate::verify::{Checked, Checks};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -43,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) plugins: u32,
     /// Deliveries that wait behind an endpoint that hangs, and for a retry.
     pub(crate) piled: u64,
+    /// Dead letters that are looked at and redriven.
+    pub(crate) dead: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -67,6 +71,8 @@ pub(crate) enum Part {
     Plugins500,
     /// Many deliveries that wait.
     Waiting,
+    /// Many dead letters.
+    Desk,
     /// Checks of signatures alone.
     Verify,
 }
@@ -143,6 +149,8 @@ struct Session<'a> {
     receiver: Server,
     /// Events that the receiver must have seen, each once.
     expected: u64,
+    /// Requests of which it must have seen so many twice.
+    repeated: u64,
     next_seq: u64,
     figures: Repetition,
     faults: Vec<String>,
@@ -157,6 +165,7 @@ impl Session<'_> {
             number,
             receiver: Server::start(&Role::Receiver).await?,
             expected: 0,
+            repeated: 0,
             next_seq: 0,
             figures: Repetition::new(),
             faults: Vec::new(),
@@ -178,14 +187,18 @@ impl Session<'_> {
                 Part::Deliver => self.deliver().await.context("deliver")?,
                 Part::Classified => self.classified().await.context("classified")?,
                 Part::Plugin => self.plugin().await.context("plugin")?,
-                Part::Isolation => self.isolation().await.context("isolation")?,
+                Part::Isolation => {
+                    self.isolation().await.context("isolation")?;
+                    self.compiling().await.context("compiling")?;
+                }
                 Part::Plugins500 => self.plugins500().await.context("plugins500")?,
                 Part::Waiting => self.waiting().await.context("waiting")?,
+                Part::Desk => self.desk().await.context("desk")?,
                 Part::Verify => self.verify().await.context("verify")?,
             }
         }
         let received: Received = self.receiver.ask("tell").await?;
-        if received.unique != self.expected || received.repeated + received.strange > 0 {
+        if received.unique != self.expected || received.repeated != self.repeated || received.strange > 0 {
             self.fault(format!(
                 "of {} accepted events {} arrived; {} came again, {} were not ours",
                 self.expected, received.unique, received.repeated, received.strange
@@ -243,7 +256,7 @@ impl Session<'_> {
                 in_flight: CONNECTIONS,
                 span,
                 body_bytes: BODY_BYTES,
-                first_seq: self.seqs(),
+                first_seq: self.seqs(REQUESTS_MAX),
             };
             let others = Others::watch([self.receiver.pid()])?;
             let sent: Sent = process::work(&Role::Outbound(outbound), span).await?;
@@ -371,20 +384,9 @@ impl Session<'_> {
             self.notes.push(format!("Repetition {}: {}, {faults} faults of it.", self.number, row.title()));
             let ratios = without.iter().zip(&with).map(|(without, with)| with.p99_us / without.p99_us).collect();
             let others_percent = Some(others.percent()?);
-            let row_of = |phases: &[Figures]| {
-                let median = |of: fn(&Figures) -> f64| figures::median(phases.iter().map(of).collect()).unwrap_or(0.0);
-                Figures {
-                    per_second: median(|f| f.per_second),
-                    p50_us: median(|f| f.p50_us),
-                    p99_us: median(|f| f.p99_us),
-                    max_us: median(|f| f.max_us),
-                    others_percent,
-                    ..Figures::default()
-                }
-            };
-            self.figures.insert(row, Figures { ratio: figures::median(ratios), ..row_of(&with) });
+            self.figures.insert(row, Figures { ratio: figures::median(ratios), others_percent, ..of_phases(&with) });
             alone.extend(without);
-            self.figures.insert(Row::BesideNone, row_of(&alone));
+            self.figures.insert(Row::BesideNone, Figures { others_percent, ..of_phases(&alone) });
             gateway.stop().await?;
         }
         Ok(())
@@ -399,15 +401,16 @@ impl Session<'_> {
         path: &str,
         span: Duration,
     ) -> Result<Figures> {
+        let requests_max = requests_in(span, attack.per_second());
         let noise = Load {
             to: gateway.ingress,
             path: path.to_owned(),
             connections: 8,
             rate: Some(attack.per_second()),
             span,
-            requests_max: REQUESTS_MAX,
+            requests_max,
             body_bytes: BODY_BYTES,
-            first_seq: self.seqs(),
+            first_seq: self.seqs(requests_max),
         };
         let _: Received = self.receiver.ask("mark").await?;
         let noise = async move { process::work::<Loaded>(&Role::Load(noise), span).await };
@@ -533,15 +536,16 @@ impl Session<'_> {
             Pace::Open { per_second } => (CONNECTIONS, Some(per_second)),
             Pace::AtRest => (1, Some(AT_REST_PER_SECOND)),
         };
+        let requests_max = rate.map_or(REQUESTS_MAX, |per_second| requests_in(span, per_second));
         let load = Load {
             to: subject.to,
             path: subject.path.to_owned(),
             connections,
             rate,
             span,
-            requests_max: REQUESTS_MAX,
+            requests_max,
             body_bytes: BODY_BYTES,
-            first_seq: self.seqs(),
+            first_seq: self.seqs(requests_max),
         };
         let loaded: Loaded = process::work(&Role::Load(load), span).await?;
         if loaded.duplicates > 0 || loaded.broken > 0 || !loaded.refused.is_empty() {
@@ -588,15 +592,35 @@ impl Session<'_> {
         eprintln!("{}/{}  {}", self.number, self.plan.repetitions, row.title());
     }
 
-    fn seqs(&mut self) -> u64 {
+    /// Numbers for so many requests. The receiver knows as many as fit in [`receiver::SEQ_MAX`].
+    fn seqs(&mut self, requests: u64) -> u64 {
         let first = self.next_seq;
-        self.next_seq += REQUESTS_MAX;
+        self.next_seq += requests;
+        assert!(self.next_seq <= receiver::SEQ_MAX, "a repetition has no more numbers: measure fewer parts or pairs");
         first
     }
 }
 
 fn subject(gateway: &Gateway, row: Row, delivers: bool) -> Subject<'static> {
     Subject { row, to: gateway.ingress, path: Gateway::PATH, pid: gateway.pid(), delivers }
+}
+
+/// More than an open loop can make.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some thousands")]
+fn requests_in(span: Duration, per_second: f64) -> u64 {
+    (span.as_secs_f64() * per_second).ceil() as u64 + 1_000
+}
+
+/// The medians over phases of one row.
+fn of_phases(phases: &[Figures]) -> Figures {
+    let median = |of: fn(&Figures) -> f64| figures::median(phases.iter().map(of).collect()).unwrap_or(0.0);
+    Figures {
+        per_second: median(|f| f.per_second),
+        p50_us: median(|f| f.p50_us),
+        p99_us: median(|f| f.p99_us),
+        max_us: median(|f| f.max_us),
+        ..Figures::default()
+    }
 }
 
 fn cycles_of(cycled: &Cycled) -> Figures {

@@ -1,7 +1,9 @@
 //! The receiver: where events arrive. It answers at once, and counts which sequence numbers came and how often.
 //!
 //! `/hook` is answered 204; `/sms` 200, with the body by which the SMS provider of the sample plugin says that it took
-//! the message; `/noise` 204, `/busy` 503 and `/hang` 204 half a minute later, all uncounted; anything else as the gateway answers, for the barest exchange that a load can have.
+//! the message; `/noise` 204, `/busy` 503 and `/hang` 204 half a minute later, all uncounted; `/door` 204, or 503 and
+//! uncounted while it is closed; a HEAD 204 and uncounted; anything else as the gateway answers, for the barest exchange
+//! that a load can have.
 
 use crate::latency::{Latencies, Spread};
 use crate::role::Control;
@@ -14,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Higher numbers than a run can reach are not ours; a bit for each is kept.
-const SEQ_MAX: u64 = 1 << 28;
+pub(crate) const SEQ_MAX: u64 = 1 << 28;
 
 const HANGS_FOR: Duration = Duration::from_secs(30);
 
@@ -37,6 +39,7 @@ pub(crate) struct Received {
 }
 
 struct Seen {
+    door_closed: bool,
     bits: Vec<u64>,
     received: Received,
     latencies: Latencies,
@@ -44,7 +47,7 @@ struct Seen {
 
 impl Seen {
     fn new() -> Result<Self> {
-        Ok(Seen { bits: Vec::new(), received: Received::default(), latencies: Latencies::new()? })
+        Ok(Seen { door_closed: false, bits: Vec::new(), received: Received::default(), latencies: Latencies::new()? })
     }
 
     fn note(&mut self, body: &[u8], now: u64) {
@@ -68,7 +71,8 @@ impl Seen {
     }
 }
 
-/// Runs in a process of its own. Commands: `mark` begins a measurement, `tell` only tells.
+/// Runs in a process of its own. Commands: `mark` begins a measurement, `close` and `open` are for
+/// the door, `tell` only tells.
 pub(crate) fn run() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -77,8 +81,11 @@ pub(crate) fn run() -> Result<()> {
         let told = Arc::clone(&seen);
         Control::start(listener.local_addr()?, move |command| {
             let mut seen = told.lock().unwrap_or_else(PoisonError::into_inner);
-            if command == "mark" {
-                seen.latencies = Latencies::new()?;
+            match command {
+                "mark" => seen.latencies = Latencies::new()?,
+                "close" => seen.door_closed = true,
+                "open" => seen.door_closed = false,
+                _ => {}
             }
             Ok(serde_json::to_value(Received { latency: seen.latencies.spread(), ..seen.received })?)
         })?;
@@ -97,12 +104,13 @@ async fn serve(mut socket: TcpStream, seen: Arc<Mutex<Seen>>) -> Result<()> {
         while let Some(head) = wire::message(&buffer)? {
             let now = wire::wall_nanos();
             let goes_to = |path: &[u8]| head.start.windows(path.len()).any(|part| part == path);
-            let (hang, busy) = (goes_to(b" /hang "), goes_to(b" /busy "));
-            let noise = hang || busy || goes_to(b"/noise");
+            let closed = goes_to(b" /door ") && seen.lock().unwrap_or_else(PoisonError::into_inner).door_closed;
+            let (hang, busy) = (goes_to(b" /hang "), closed || goes_to(b" /busy "));
+            let noise = hang || busy || goes_to(b"/noise") || head.start.starts_with(b"HEAD ");
             let answer = match head.start {
                 _ if busy => BUSY,
                 _ if noise => NO_CONTENT,
-                start if start.starts_with(b"POST /hook ") => NO_CONTENT,
+                start if start.starts_with(b"POST /hook ") || start.starts_with(b"POST /door ") => NO_CONTENT,
                 start if start.starts_with(b"POST /sms ") => SMS_TAKEN,
                 _ => wire::ACCEPTED_ANSWER,
             };

@@ -1,21 +1,20 @@
 //! The delivery log, the dead letters, and what an operator does to one delivery.
 
+use super::idempotency::reused;
 use super::input::{invalid, parse, parse_or_default};
 use super::place::DeliveryVerb;
 use super::query::Query;
 use super::{At, answer, ledger_problem, not_found};
 use crate::delivery::{DeliveryId, DeliveryState};
 use crate::http::{Answer, BodyFault, Problem};
-use crate::ledger::{Cancelled, Redrive, Redriven, RequestId, ResolveAs, Resolved};
+use crate::ledger::{Cancelled, Redrive, Redriven, ResolveAs, Resolved};
 use crate::telemetry::DELIVERIES;
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
 
 const NOTE_BYTES_MAX: usize = 1_024;
-const REQUEST_ID: &str = "idempotency-key";
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,27 +46,12 @@ struct CancelInput {}
 impl At<'_> {
     pub(super) async fn deliveries(&self) -> Result<Answer, Problem> {
         let mut query = Query::of(self.query);
-        let state = query.state()?;
-        self.deliveries_in(state, query).await
-    }
-
-    pub(super) async fn dead_letters(&self) -> Result<Answer, Problem> {
-        self.deliveries_in(Some(DeliveryState::Dead), Query::of(self.query)).await
-    }
-
-    async fn deliveries_in(&self, state: Option<DeliveryState>, mut query: Query) -> Result<Answer, Problem> {
         let mut filter = query.deliveries()?;
-        filter.state = state;
+        filter.state = query.state()?;
         let page = query.page()?;
         query.finish()?;
         let deliveries = self.ledger().deliveries(self.tenant.key, &filter, &page).await;
         Ok(answer::json(&deliveries.map_err(|error| ledger_problem(&error))?))
-    }
-
-    pub(super) async fn dead_groups(&self) -> Result<Answer, Problem> {
-        Query::of(self.query).finish()?;
-        let groups = self.ledger().dead_groups(self.tenant.key).await.map_err(|error| ledger_problem(&error))?;
-        Ok(answer::json(&json!({ "items": groups, "next": null })))
     }
 
     pub(super) async fn delivery(&self, id: &str) -> Result<Answer, Problem> {
@@ -98,8 +82,12 @@ impl At<'_> {
         if payload.as_ref().is_some_and(|payload| u64::try_from(payload.len()).unwrap_or(u64::MAX) > limit) {
             return Err(BodyFault::TooLarge { limit }.problem().with("field", "payload"));
         }
-        let request = request_id(self.headers)?;
-        let redrive = Redrive { tenant: self.tenant.key, delivery, note: bounded(note)?, payload, request };
+        let note = bounded(note)?;
+        if payload.is_some() && note.as_deref().is_none_or(|note| note.trim().is_empty()) {
+            return Err(invalid("note", "is missing: say why the `payload` is corrected, for the record"));
+        }
+        let request = self.request.cloned();
+        let redrive = Redrive { tenant: self.tenant.key, delivery, note, payload, request };
         match self
             .ledger()
             .redrive(redrive, self.admin.state.clock.now())
@@ -112,10 +100,7 @@ impl At<'_> {
             Redriven::PayloadErased => {
                 Err(conflict("payload_erased", "retention has erased the payload: redrive with a `payload`"))
             }
-            Redriven::RequestReused => Err(conflict(
-                "key_reused",
-                "this idempotency key came before with another note or payload: use a new one for a new redrive",
-            )),
+            Redriven::RequestReused => Err(reused()),
             Redriven::Expired => Err(conflict("expired", "its `expires_at` has passed: publish a new event instead")),
         }
     }
@@ -125,7 +110,7 @@ impl At<'_> {
         let now = self.admin.state.clock.now();
         match self.ledger().cancel(self.tenant.key, id, now).await.map_err(|error| ledger_problem(&error))? {
             Cancelled::Done => {
-                counted(DeliveryState::Cancelled);
+                counted(DeliveryState::Cancelled, 1);
                 Ok(())
             }
             Cancelled::NotFound => Err(not_found()),
@@ -145,7 +130,7 @@ impl At<'_> {
         let resolved = self.ledger().resolve(self.tenant.key, id, how, bounded(note)?, now).await;
         match resolved.map_err(|error| ledger_problem(&error))? {
             Resolved::Done => {
-                counted(DeliveryState::Resolved);
+                counted(DeliveryState::Resolved, 1);
                 Ok(())
             }
             Resolved::NotFound => Err(not_found()),
@@ -155,28 +140,20 @@ impl At<'_> {
 }
 
 /// The states that only people lead to are counted here; the others by dispatch.
-fn counted(state: DeliveryState) {
-    metrics::counter!(DELIVERIES, "state" => state.as_str()).increment(1);
+pub(super) fn counted(state: DeliveryState, times: u64) {
+    metrics::counter!(DELIVERIES, "state" => state.as_str()).increment(times);
 }
 
-fn conflict(code: &'static str, detail: &'static str) -> Problem {
+pub(super) fn conflict(code: &'static str, detail: &'static str) -> Problem {
     Problem::new(StatusCode::CONFLICT, code, detail)
 }
 
 fn not_dead(state: DeliveryState) -> Problem {
-    conflict("not_dead", "only a dead letter can be redriven or resolved").with("state", state.as_str())
+    conflict("not_dead", "only a dead letter can be resolved or redriven, or redriven once it is resolved as not sent")
+        .with("state", state.as_str())
 }
 
-fn request_id(headers: &HeaderMap) -> Result<Option<RequestId>, Problem> {
-    let mut given = headers.get_all(REQUEST_ID).iter();
-    let Some(first) = given.next() else { return Ok(None) };
-    let only = given.next().is_none();
-    let id = first.to_str().ok().and_then(RequestId::new).filter(|_| only);
-    let rule = || format!("is a header to be given once, with 1 to {} visible ASCII characters", RequestId::CHARS_MAX);
-    id.map(Some).ok_or_else(|| invalid(REQUEST_ID, rule()))
-}
-
-fn bounded(note: Option<String>) -> Result<Option<String>, Problem> {
+pub(super) fn bounded(note: Option<String>) -> Result<Option<String>, Problem> {
     match note {
         Some(note) if note.len() > NOTE_BYTES_MAX => {
             Err(invalid("note", format!("is to have at most {NOTE_BYTES_MAX} bytes")))

@@ -60,6 +60,14 @@ impl At<'_> {
         if let Ok(Value::Object(stands)) = serde_json::to_value(state) {
             all.extend(stands);
         }
+        let disable_after = self.tenant.endpoints.get(&state.name).and_then(|endpoint| endpoint.disable_after);
+        let sent_to = !matches!(state.status, EndpointStatus::Disabled { .. });
+        let disables_at = match (state.health.failing.filter(|_| sent_to), disable_after) {
+            (Some(failing), Some(after)) => Some(failing.disables_at(after, self.admin.state.clock.now())),
+            (_, _) => None,
+        };
+        all.insert("disables_at".to_owned(), json!(disables_at));
+        all.insert("ramp".to_owned(), json!(self.admin.state.slots.ramp(state.key)));
         all
     }
 

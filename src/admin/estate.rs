@@ -4,13 +4,14 @@ use super::answer;
 use super::input::{Nothing, parse_or_default};
 use super::query::Query;
 use super::{At, ledger_problem, not_found};
-use crate::delivery::{Name, PluginVersionId, Route};
+use crate::delivery::{Name, Order, PluginVersionId, Route};
 use crate::http::{Answer, Problem};
 use crate::ledger::{EndpointKey, SourceKey, TenantKey};
 use crate::secret::Secret;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Every tenant.
 #[derive(Clone, Debug, Default)]
@@ -47,10 +48,15 @@ pub struct Endpoint {
     pub key: EndpointKey,
     /// Which published events it gets.
     pub route: Route,
+    pub order: Order,
     /// One of the tenant's.
     pub plugin: Option<Name>,
     /// The signing secret that the gateway made for it; `None`: the file names its own.
     pub generated_secret: Option<Secret>,
+    /// Nothing but failures for so long disable it.
+    pub disable_after: Option<Duration>,
+    /// How long its consumers have, unless they ask for another time; `None`: it is sent to.
+    pub pull: Option<Duration>,
     pub shown: Shown,
 }
 

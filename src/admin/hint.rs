@@ -47,7 +47,7 @@ fn few(all: impl ExactSizeIterator<Item = String>, between: &str) -> String {
 mod tests {
     use super::super::{Endpoint, Shown};
     use super::*;
-    use crate::delivery::EventTypes;
+    use crate::delivery::{EventTypes, Order};
     use crate::ledger::{EndpointKey, TenantKey};
 
     fn name(text: &str) -> Name {
@@ -59,7 +59,18 @@ mod tests {
             let sources = (!sources.is_empty()).then(|| sources.iter().map(|source| name(source)).collect());
             let event_types = EventTypes::new(types.iter().map(ToString::to_string).collect()).unwrap();
             let (key, shown, route) = (EndpointKey(1), Shown::default(), Route { sources, event_types });
-            (name(endpoint), Endpoint { key, route, plugin: None, generated_secret: None, shown })
+            let order = Order::Free;
+            let endpoint_of = Endpoint {
+                key,
+                route,
+                order,
+                plugin: None,
+                generated_secret: None,
+                disable_after: None,
+                pull: None,
+                shown,
+            };
+            (name(endpoint), endpoint_of)
         });
         Tenant { key: TenantKey(1), sources: [].into(), endpoints: endpoints.collect(), plugins: [].into() }
     }

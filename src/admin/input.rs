@@ -5,9 +5,12 @@ use crate::http::{Budget, Connection, Problem, Reservation, collect};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use hyper::body::Incoming;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// A body, and its share of what may be held at once.
@@ -49,6 +52,25 @@ pub(super) struct Nothing {}
 /// Reads a body that may be left out where every field may.
 pub(super) fn parse_or_default<'a, T: Deserialize<'a> + Default>(body: &'a [u8]) -> Result<T, Problem> {
     if body.is_empty() { Ok(T::default()) } else { parse(body) }
+}
+
+/// A field that is an object, and not an array in its place.
+pub(super) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    from.deserialize_map(Object(PhantomData))
 }
 
 /// Reads an object. (Left to itself, the reader would take an array for one, field by field.)

@@ -6,31 +6,38 @@
 
 mod alerts;
 mod answer;
+mod dead_letters;
 mod deliveries;
 mod endpoints;
 mod estate;
 mod events;
 mod hint;
+mod idempotency;
 mod input;
+mod operations;
 mod past;
 mod place;
 mod plugins;
 mod publish;
+mod pull;
 mod query;
 mod rejections;
+mod stats;
 mod status;
 mod trials;
 
+pub use dead_letters::{Desk, Down};
 pub use estate::{Endpoint, Estate, Plugin, Shown, Source, Tenant};
 pub use past::{DryRun, DryRunPage, Rehearsal, Replay, ReplayedPage, Unheard};
 pub use plugins::{Refusal, Shipment, Shipped, Shipyard};
+pub use pull::Consumers;
 pub use status::Serving;
 pub use trials::TrialWish;
 
 use crate::clock::Clock;
 use crate::delivery::Name;
 use crate::http::{Answer, Budget, Connection, Handler, Problem};
-use crate::ledger::{Ledger, Slots};
+use crate::ledger::{Ledger, RequestId, Slots};
 use crate::secret::Secret;
 use crate::telemetry::Metrics;
 use arc_swap::ArcSwap;
@@ -38,7 +45,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
-use place::{Place, PluginVerb, Scope};
+use place::{DlqVerb, Place, PluginVerb, Scope};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -75,6 +82,8 @@ pub struct State {
     pub slots: Arc<Slots>,
     pub shipyard: Arc<dyn Shipyard>,
     pub rehearsal: Arc<dyn Rehearsal>,
+    pub consumers: Arc<dyn Consumers>,
+    pub desk: Arc<dyn Desk>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
     /// Told by whoever opens and closes the listeners.
@@ -87,12 +96,13 @@ pub struct Admin {
     state: State,
     estate: ArcSwap<Estate>,
     budget: Arc<Budget>,
+    under_way: idempotency::UnderWay,
 }
 
 impl Admin {
     pub fn new(settings: Settings, state: State) -> Self {
         let budget = Budget::new(settings.in_flight_bytes_max);
-        Admin { settings, state, estate: ArcSwap::default(), budget }
+        Admin { settings, state, estate: ArcSwap::default(), budget, under_way: idempotency::UnderWay::default() }
     }
 
     /// From the next request on, this is what is configured.
@@ -125,7 +135,8 @@ impl Admin {
             return Err(managed_by_file());
         }
         only(&head.method, scope.allow())?;
-        let at = At { admin: self, name, tenant, query: head.uri.query(), headers: &head.headers };
+        let request = if head.method == Method::POST { idempotency::key(&head.headers)? } else { None };
+        let at = At { admin: self, name, tenant, query: head.uri.query(), request: request.as_ref() };
         if let (&Method::PUT, Scope::Plugin(plugin)) = (&head.method, scope) {
             return at.upload_plugin(plugin, &head.headers, body, connection).await;
         }
@@ -137,10 +148,16 @@ impl Admin {
             query::Query::of(at.query).finish()?;
             return at.stop_trial(plugin, kind, &body.bytes).await;
         }
-        if let Scope::PluginVerb(plugin, PluginVerb::DryRun) = scope {
-            return at.dry_run(plugin, &body.bytes, connection).await;
+        let work = async {
+            match scope {
+                Scope::PluginVerb(plugin, PluginVerb::DryRun) => at.dry_run(plugin, &body.bytes, connection).await,
+                _ => at.change(scope, &body.bytes, token).await,
+            }
+        };
+        match at.request {
+            None => work.await,
+            Some(request) => at.once(request, head, &body.bytes, work).await,
         }
-        at.change(scope, &body.bytes, token).await
     }
 
     /// The token that was presented, if it is the operator's.
@@ -170,7 +187,8 @@ struct At<'a> {
     name: &'a Name,
     tenant: &'a Tenant,
     query: Option<&'a str>,
-    headers: &'a HeaderMap,
+    /// What the caller calls this request.
+    request: Option<&'a RequestId>,
 }
 
 impl At<'_> {
@@ -187,18 +205,25 @@ impl At<'_> {
             Scope::EventBody(id) => self.event_body(id).await,
             Scope::Deliveries => self.deliveries().await,
             Scope::Delivery(id) => self.delivery(id).await,
+            Scope::DeliveryBody(id) => self.delivery_body(id).await,
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
+            Scope::Operations => self.operations().await,
+            Scope::Operation(id) => self.operation(id).await,
             Scope::Rejections => self.rejections().await,
             Scope::Alerts => self.alerts().await,
+            Scope::Stats => self.stats().await,
             Scope::Plugins => self.plugins().await,
             Scope::Plugin(name) => self.plugin(name).await,
             Scope::PluginAttempts(name) => self.plugin_attempts(name).await,
             Scope::ForgetSecret(_)
             | Scope::EndpointVerb(..)
+            | Scope::Pull(..)
             | Scope::PluginVerb(..)
             | Scope::Trial(..)
-            | Scope::DeliveryVerb(..) => Err(not_found()),
+            | Scope::DeliveryVerb(..)
+            | Scope::DlqVerb(_)
+            | Scope::OperationVerb(..) => Err(not_found()),
         }
     }
 
@@ -208,7 +233,11 @@ impl At<'_> {
             Scope::Events => self.publish(body, token).await,
             Scope::ForgetSecret(name) => self.forget_secret(name, body).await,
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
+            Scope::Pull(name, verb) => self.pull(name, verb, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
+            Scope::DlqVerb(DlqVerb::Redrive) => self.redrive_dead(body).await,
+            Scope::DlqVerb(DlqVerb::Purge) => self.purge_dead(body).await,
+            Scope::OperationVerb(id, verb) => self.change_operation(id, verb, body).await,
             Scope::PluginVerb(name, verb) => self.change_plugin(name, verb, body).await,
             Scope::Trial(name, kind) => self.begin_trial(name, kind, body).await,
             Scope::Tenant
@@ -224,10 +253,14 @@ impl At<'_> {
             | Scope::EventBody(_)
             | Scope::Deliveries
             | Scope::Delivery(_)
+            | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
+            | Scope::Operations
+            | Scope::Operation(_)
             | Scope::Rejections
-            | Scope::Alerts => Err(not_found()),
+            | Scope::Alerts
+            | Scope::Stats => Err(not_found()),
         }
     }
 

@@ -9,6 +9,15 @@ pub(super) enum EndpointVerb {
     Disable,
 }
 
+/// What a consumer does at a pull endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PullVerb {
+    Consume,
+    Ack,
+    Nack,
+    Extend,
+}
+
 /// A verb on a plugin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PluginVerb {
@@ -32,6 +41,21 @@ pub(super) enum DeliveryVerb {
     Resolve,
 }
 
+/// A verb on many dead letters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DlqVerb {
+    Redrive,
+    Purge,
+}
+
+/// A verb on an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OperationVerb {
+    Stop,
+    Pause,
+    Resume,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place<'a> {
     Health,
@@ -53,6 +77,7 @@ pub(super) enum Scope<'a> {
     Endpoint(&'a str),
     EndpointVerb(&'a str, EndpointVerb),
     EndpointSecret(&'a str),
+    Pull(&'a str, PullVerb),
     Plugins,
     Plugin(&'a str),
     PluginVerb(&'a str, PluginVerb),
@@ -63,11 +88,17 @@ pub(super) enum Scope<'a> {
     EventBody(&'a str),
     Deliveries,
     Delivery(&'a str),
+    DeliveryBody(&'a str),
     DeliveryVerb(&'a str, DeliveryVerb),
     Dlq,
     DlqGroups,
+    DlqVerb(DlqVerb),
+    Operations,
+    Operation(&'a str),
+    OperationVerb(&'a str, OperationVerb),
     Rejections,
     Alerts,
+    Stats,
 }
 
 impl<'a> Place<'a> {
@@ -109,6 +140,10 @@ impl<'a> Scope<'a> {
             ["endpoints"] => Scope::Endpoints,
             ["endpoints", name] => Scope::Endpoint(name),
             ["endpoints", name, "secret"] => Scope::EndpointSecret(name),
+            ["endpoints", name, "consume"] => Scope::Pull(name, PullVerb::Consume),
+            ["endpoints", name, "ack"] => Scope::Pull(name, PullVerb::Ack),
+            ["endpoints", name, "nack"] => Scope::Pull(name, PullVerb::Nack),
+            ["endpoints", name, "extend"] => Scope::Pull(name, PullVerb::Extend),
             ["endpoints", name, verb] => {
                 let verb = match verb {
                     "pause" => EndpointVerb::Pause,
@@ -132,6 +167,7 @@ impl<'a> Scope<'a> {
             ["events", id, "body"] => Scope::EventBody(id),
             ["deliveries"] => Scope::Deliveries,
             ["deliveries", id] => Scope::Delivery(id),
+            ["deliveries", id, "body"] => Scope::DeliveryBody(id),
             ["deliveries", id, verb] => {
                 let verb = match verb {
                     "redrive" => DeliveryVerb::Redrive,
@@ -143,8 +179,22 @@ impl<'a> Scope<'a> {
             }
             ["dlq"] => Scope::Dlq,
             ["dlq", "groups"] => Scope::DlqGroups,
+            ["dlq", "redrive"] => Scope::DlqVerb(DlqVerb::Redrive),
+            ["dlq", "purge"] => Scope::DlqVerb(DlqVerb::Purge),
+            ["operations"] => Scope::Operations,
+            ["operations", id] => Scope::Operation(id),
+            ["operations", id, verb] => {
+                let verb = match verb {
+                    "stop" => OperationVerb::Stop,
+                    "pause" => OperationVerb::Pause,
+                    "resume" => OperationVerb::Resume,
+                    _ => return None,
+                };
+                Scope::OperationVerb(id, verb)
+            }
             ["rejections"] => Scope::Rejections,
             ["alerts"] => Scope::Alerts,
+            ["stats"] => Scope::Stats,
             _ => return None,
         };
         Some(scope)
@@ -153,9 +203,13 @@ impl<'a> Scope<'a> {
     /// The methods that mean something here.
     pub(super) fn allow(self) -> &'static str {
         match self {
-            Scope::ForgetSecret(_) | Scope::EndpointVerb(..) | Scope::PluginVerb(..) | Scope::DeliveryVerb(..) => {
-                "POST"
-            }
+            Scope::ForgetSecret(_)
+            | Scope::EndpointVerb(..)
+            | Scope::Pull(..)
+            | Scope::PluginVerb(..)
+            | Scope::DeliveryVerb(..)
+            | Scope::DlqVerb(_)
+            | Scope::OperationVerb(..) => "POST",
             Scope::Events => "GET, POST",
             Scope::Trial(..) => "POST, DELETE",
             Scope::Plugin(_) => "GET, PUT",
@@ -171,10 +225,14 @@ impl<'a> Scope<'a> {
             | Scope::EventBody(_)
             | Scope::Deliveries
             | Scope::Delivery(_)
+            | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
+            | Scope::Operations
+            | Scope::Operation(_)
             | Scope::Rejections
-            | Scope::Alerts => "GET",
+            | Scope::Alerts
+            | Scope::Stats => "GET",
         }
     }
 
@@ -196,6 +254,8 @@ mod tests {
         assert_eq!(Place::of("/v1/tenants/a/events/e/body"), Some(Place::In("a", Scope::EventBody("e"))));
         let pause = Scope::EndpointVerb("b", EndpointVerb::Pause);
         assert_eq!(Place::of("/v1/tenants/a/endpoints/b/pause"), Some(Place::In("a", pause)));
+        let nack = Scope::Pull("b", PullVerb::Nack);
+        assert_eq!(Place::of("/v1/tenants/a/endpoints/b/nack"), Some(Place::In("a", nack)));
         for nothing in [
             "",
             "/",

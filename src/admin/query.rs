@@ -1,11 +1,15 @@
 //! Query parameters: each is known, given once, and within its bounds.
 
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryId, DeliveryState, EventId, Name};
+use crate::delivery::{DeliveryId, DeliveryState, EventId, Name, PluginVersionId};
+use crate::duration;
 use crate::http::Problem;
-use crate::ledger::{Cursor, DeliveryFilter, EventFilter, PageRequest, PastFilter, RejectionFilter, WhichAlerts};
+use crate::ledger::{
+    Cursor, DeadFilter, DeliveryFilter, EventFilter, PageRequest, PastFilter, RejectionFilter, WhichAlerts,
+};
 use http::StatusCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 const LIMIT_DEFAULT: u32 = 50;
 const LIMIT_MAX: u32 = 200;
@@ -65,14 +69,18 @@ impl Query {
         self.read(name, "`true` or `false`", |value| value.parse().ok())
     }
 
-    fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>, Problem> {
+    pub(super) fn span(&mut self, name: &'static str) -> Result<Option<Duration>, Problem> {
+        self.read(name, "a duration, such as 1h, 24h or 7d", |value| duration::parse(value).ok())
+    }
+
+    pub(super) fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>, Problem> {
         // An offset's plus sign that was not escaped arrives as a space.
         self.read(name, "an RFC 3339 time, such as 2026-01-31T08:00:00Z", |value| {
             Timestamp::parse_rfc3339(&value.replace(' ', "+"))
         })
     }
 
-    fn name(&mut self, name: &'static str) -> Result<Option<Name>, Problem> {
+    pub(super) fn name(&mut self, name: &'static str) -> Result<Option<Name>, Problem> {
         self.read(name, "a name: 1 to 63 of a-z, 0-9 and -", |value| Name::from_str(value).ok())
     }
 
@@ -130,6 +138,10 @@ impl Query {
         self.read("status", "a status code, such as 503", status)
     }
 
+    pub(super) fn revision(&mut self) -> Result<Option<u32>, Problem> {
+        self.read("revision", "a revision's number, from 1", |value| value.parse().ok().filter(|n| *n > 0))
+    }
+
     /// All filters but `state`.
     pub(super) fn deliveries(&mut self) -> Result<DeliveryFilter, Problem> {
         Ok(DeliveryFilter {
@@ -145,6 +157,32 @@ impl Query {
             until: self.time("until")?,
             q: self.text("q"),
         })
+    }
+
+    /// A filter's fields as parameters; `ids` has commas between them.
+    pub(super) fn dead(&mut self) -> Result<DeadFilter, Problem> {
+        let ids = |value: &str| value.split(',').map(|id| DeliveryId::from_str(id).ok()).collect::<Option<Vec<_>>>();
+        let filter = DeadFilter {
+            endpoint: self.name("endpoint")?,
+            source: self.name("source")?,
+            event_type: self.text("type"),
+            key: self.text("key"),
+            event: self.read("event", "an event's id: `evt_…`", |value| EventId::from_str(value).ok())?,
+            reason: self.text("reason"),
+            status: self.status()?,
+            host: self.text("host"),
+            plugin_version: self
+                .read("plugin_version", "a version's id: `plg_…`", |value| PluginVersionId::from_str(value).ok())?,
+            since: self.time("since")?,
+            until: self.time("until")?,
+            ids: self.read("ids", "deliveries' ids with commas between them: `dlv_…,dlv_…`", ids)?,
+            q: self.text("q"),
+        };
+        filter.check().map_err(|(field, rule)| {
+            let detail = format!("`{field}` {rule}");
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail).with("parameter", field)
+        })?;
+        Ok(filter)
     }
 
     pub(super) fn state(&mut self) -> Result<Option<DeliveryState>, Problem> {

@@ -4,9 +4,13 @@ use super::Error;
 use super::shipping::{Declared, Shipping, Ware};
 use crate::admin::{self, Admin, Shown};
 use crate::clock::{Clock, Timestamp};
-use crate::config::{EndpointSettings, Env, PluginSettings, SecretRef, Settings, SourceSecret, SourceSettings, Tenant};
-use crate::delivery::{Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, PluginVersionId, RetryPolicy, Route};
-use crate::dispatch::{Advice, InUse, Live, Target, Targets};
+use crate::config::{
+    EndpointSettings, Env, PluginSettings, Pull, Push, SecretRef, Settings, SourceSecret, SourceSettings, Tenant, Way,
+};
+use crate::delivery::{
+    Backoff, BreakerPolicy, Jitter, Name, OnAmbiguous, OnPluginFault, PluginVersionId, RetryPolicy, Route,
+};
+use crate::dispatch::{self, Advice, InUse, Live, Target, Targets};
 use crate::entropy::Entropy;
 use crate::ingress::{Adopting, Ingress, Inlet, Routes, Verifier};
 use crate::ledger::{
@@ -26,6 +30,9 @@ use std::time::Duration;
 
 /// What a lease lasts beyond the exchange it is for: plugin calls, queueing, the commit.
 const LEASE_MARGIN: Duration = Duration::from_secs(30);
+
+/// In the place of a host.
+const PULLED: &str = "(pull)";
 
 pub(super) type TenantKeys = BTreeMap<Name, TenantKey>;
 
@@ -140,11 +147,17 @@ impl Rooms {
             }
             for (name, e) in &tenant_settings.endpoints {
                 let Some(known) = entry.endpoints.get(name) else { continue };
-                caps.push(caps_of(e, known.key, entry.key));
-                let of = e.plugin.as_ref().map(|plugin| (tenant.clone(), plugin.clone()));
+                let of = e.plugin().map(|plugin| (tenant.clone(), plugin.clone()));
                 let plugin = of.as_ref().and_then(|of| plugins.get(of));
-                let target = target(tenant, name, e, known, plugin.map(Supplied::live), env)?;
-                targets.insert(known.key, Arc::new(target));
+                let way = match &e.way {
+                    Way::Push(push) => {
+                        caps.push(caps_of(push, known.key, entry.key));
+                        let target = target((tenant, name), e, push, known, plugin.map(Supplied::live), env)?;
+                        dispatch::Way::Push(Arc::new(target))
+                    }
+                    Way::Pull(_) => dispatch::Way::Pull(Arc::new(e.terms.clone())),
+                };
+                targets.insert(known.key, way);
                 match (of, plugin) {
                     (Some(of), Some(Supplied::Uploaded(_))) => wares.entry(of).or_default().push(known.key),
                     (_, _) => others.push(known.key),
@@ -176,11 +189,8 @@ impl Rooms {
                 .iter()
                 .map(|(name, endpoint)| DeclaredEndpoint {
                     name: name.clone(),
-                    host: host_of(&endpoint.url),
-                    generated_secret: endpoint
-                        .signing_secrets
-                        .is_empty()
-                        .then(|| generate_secret(self.entropy.as_ref())),
+                    host: host_of(&endpoint.way),
+                    generated_secret: signed_by_ours(&endpoint.way).then(|| generate_secret(self.entropy.as_ref())),
                 })
                 .collect(),
         });
@@ -218,8 +228,22 @@ fn resolved(secrets: &[SecretRef], env: &Env, field: &str) -> Result<Vec<Secret>
     secrets.iter().map(|secret| secret.resolve(env).map_err(|e| problem(field.to_owned(), &e))).collect()
 }
 
-fn host_of(url: &str) -> String {
-    url::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
+/// Where nothing is sent to, no host's name but a word that is none.
+fn host_of(way: &Way) -> String {
+    match way {
+        Way::Push(push) => {
+            url::Url::parse(&push.url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
+        }
+        Way::Pull(_) => PULLED.to_owned(),
+    }
+}
+
+/// Whether what is sent is signed with a secret that the gateway makes.
+fn signed_by_ours(way: &Way) -> bool {
+    match way {
+        Way::Push(push) => push.signing_secrets.is_empty(),
+        Way::Pull(_) => false,
+    }
 }
 
 fn routes(tenant: &Tenant, entry: &TenantEntry) -> Vec<(EndpointKey, Route)> {
@@ -248,7 +272,7 @@ fn inlet(
     inlet
 }
 
-fn caps_of(endpoint: &EndpointSettings, key: EndpointKey, tenant: TenantKey) -> EndpointCaps {
+fn caps_of(endpoint: &Push, key: EndpointKey, tenant: TenantKey) -> EndpointCaps {
     let burst = |rate: &crate::config::Rate| NonZeroU32::new(rate.burst).unwrap_or(NonZeroU32::MIN);
     EndpointCaps {
         endpoint: key,
@@ -260,30 +284,31 @@ fn caps_of(endpoint: &EndpointSettings, key: EndpointKey, tenant: TenantKey) -> 
 }
 
 fn target(
-    tenant: &Name,
-    name: &Name,
+    (tenant, name): (&Name, &Name),
     endpoint: &EndpointSettings,
+    push: &Push,
     known: &EndpointEntry,
     plugin: Option<&Arc<Live>>,
     env: &Env,
 ) -> Result<Target, Error> {
     let field = |key: &str| format!("tenants.{tenant}.endpoints.{name}.{key}");
-    let mut secrets = resolved(&endpoint.signing_secrets, env, &field("signing_secrets"))?;
+    let mut secrets = resolved(&push.signing_secrets, env, &field("signing_secrets"))?;
     if secrets.is_empty() {
         secrets.extend(known.generated_secret.clone());
     }
     let advice = match plugin {
         None => Advice::Builtin,
-        Some(live) => Advice::Plugin { live: Arc::clone(live), config: endpoint.plugin_config.to_string().into() },
+        Some(live) => Advice::Plugin { live: Arc::clone(live), config: push.plugin_config.to_string().into() },
     };
     Ok(Target {
         tenant: tenant.clone(),
         name: name.clone(),
-        url: url::Url::parse(&endpoint.url).map_err(|e| problem(field("url"), &e))?,
-        timeout: endpoint.timeout,
+        url: url::Url::parse(&push.url).map_err(|e| problem(field("url"), &e))?,
+        timeout: push.timeout,
         terms: endpoint.terms.clone(),
+        order: endpoint.order,
         signer: Signer::new(&secrets).map_err(|e| problem(field("signing_secrets"), &e))?,
-        idempotency_header: endpoint.idempotency_header.clone(),
+        idempotency_header: push.idempotency_header.clone(),
         advice,
     })
 }
@@ -302,9 +327,22 @@ fn shown(
     let endpoints = tenant.endpoints.iter().filter_map(|(name, e)| {
         let key = entry.endpoints.get(name)?.key;
         let shown = Shown::new(endpoint_fields(e));
-        let made = e.signing_secrets.is_empty().then(|| entry.endpoints.get(name)?.generated_secret.clone()).flatten();
-        let (route, plugin) = (e.route.clone(), e.plugin.clone());
-        Some((name.clone(), admin::Endpoint { key, route, plugin, generated_secret: made, shown }))
+        let made = signed_by_ours(&e.way).then(|| entry.endpoints.get(name)?.generated_secret.clone()).flatten();
+        let pull = match &e.way {
+            Way::Push(_) => None,
+            Way::Pull(Pull { lease }) => Some(*lease),
+        };
+        let endpoint = admin::Endpoint {
+            key,
+            route: e.route.clone(),
+            order: e.order,
+            plugin: e.plugin().cloned(),
+            generated_secret: made,
+            disable_after: e.terms.health.disable_after,
+            pull,
+            shown,
+        };
+        Some((name.clone(), endpoint))
     });
     let component_bytes_max = tenant.plugin_limits.component_bytes_max;
     let supplied = tenant.plugins.keys().filter_map(|name| {
@@ -372,27 +410,46 @@ fn retry_fields(retry: &RetryPolicy) -> Value {
     fields
 }
 
+fn breaker_fields(breaker: &BreakerPolicy) -> Value {
+    let show = crate::duration::show;
+    json!({ "failures": breaker.failures, "open": show(breaker.open), "open_max": show(breaker.open_max) })
+}
+
 fn endpoint_fields(endpoint: &EndpointSettings) -> Map<String, Value> {
     let show = crate::duration::show;
-    object(json!({
-        "url": endpoint.url,
+    let (ordering, on_dead) = endpoint.order.as_words();
+    let health = &endpoint.terms.health;
+    let mut fields = match &endpoint.way {
+        Way::Push(push) => json!({
+            "url": push.url,
+            "plugin": push.plugin,
+            "timeout": show(push.timeout),
+            "concurrency": push.concurrency,
+            "rate": push.rate.as_ref().map(rate_fields),
+            "ordering": ordering,
+            "on_dead": on_dead,
+            "idempotency_header": push.idempotency_header.as_str(),
+            "on_plugin_fault": match endpoint.terms.on_plugin_fault {
+                OnPluginFault::Default => "default",
+                OnPluginFault::Retry => "retry",
+                OnPluginFault::Dead => "dead",
+            },
+            "breaker": health.breaker.map_or_else(|| json!(false), |breaker| breaker_fields(&breaker)),
+            "disable_after": health.disable_after.map_or_else(|| json!(false), |after| show(after).into()),
+        }),
+        Way::Pull(Pull { lease }) => json!({ "pull": true, "lease": show(*lease) }),
+    };
+    let common = json!({
         "sources": endpoint.route.sources,
         "event_types": endpoint.route.event_types.patterns(),
-        "plugin": endpoint.plugin,
-        "timeout": show(endpoint.timeout),
-        "concurrency": endpoint.concurrency,
-        "rate": endpoint.rate.as_ref().map(rate_fields),
-        "idempotency_header": endpoint.idempotency_header.as_str(),
         "on_ambiguous": match endpoint.terms.on_ambiguous {
             OnAmbiguous::Retry => "retry",
             OnAmbiguous::Hold => "hold",
         },
-        "on_plugin_fault": match endpoint.terms.on_plugin_fault {
-            OnPluginFault::Default => "default",
-            OnPluginFault::Retry => "retry",
-            OnPluginFault::Dead => "dead",
-        },
         "retry": retry_fields(&endpoint.terms.retry),
         "managed_by": "file",
-    }))
+    });
+    let mut all = object(fields.take());
+    all.extend(object(common));
+    all
 }

@@ -4,6 +4,7 @@ use super::exit::{Exit, Failure};
 use super::output::plain;
 use super::{Context, Globals};
 use crate::config::{self, Env, Settings};
+use crate::entropy::{Entropy as _, SystemEntropy};
 use crate::secret::Secret;
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -104,27 +105,35 @@ impl Client {
     }
 
     pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, Failure> {
-        json(&self.send(Method::GET, path, query, None, None).await?)
+        json(&self.send(Method::GET, path, query).await?)
     }
 
     /// The bytes as they are.
-    pub async fn bytes(&self, path: &str) -> Result<Bytes, Failure> {
-        self.send(Method::GET, path, &[], None, None).await
+    pub async fn bytes(&self, path: &str, query: &[(&str, String)]) -> Result<Bytes, Failure> {
+        self.send(Method::GET, path, query).await
     }
 
     /// `Null` when the answer has no body.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        self.post_once(path, body, None).await
+        self.post_as(path, body, &fresh_request_id()).await
     }
 
-    /// As [`Client::post`]; what is asked again under the same request id is done once.
-    pub async fn post_once(&self, path: &str, body: &Value, request_id: Option<&str>) -> Result<Value, Failure> {
-        let answer = self.send(Method::POST, path, &[], Some(body), request_id).await?;
+    /// As [`Client::post`], under a key by which a repetition is known: what was asked over a connection that broke is
+    /// asked once more.
+    pub async fn post_as(&self, path: &str, body: &Value, request_id: &str) -> Result<Value, Failure> {
+        let request = || -> Result<_, Failure> {
+            Ok(self.request(Method::POST, path, &[])?.json(body).header(IDEMPOTENCY_KEY, request_id))
+        };
+        let mut told = exchange(request()?).await;
+        if told.as_ref().is_err_and(is_lost) {
+            told = exchange(request()?).await;
+        }
+        let (_, answer) = self.answer(path, told)?;
         if answer.is_empty() { Ok(Value::Null) } else { json(&answer) }
     }
 
     pub async fn delete(&self, path: &str) -> Result<Value, Failure> {
-        json(&self.send(Method::DELETE, path, &[], None, None).await?)
+        json(&self.send(Method::DELETE, path, &[]).await?)
     }
 
     /// Uploads a component; the status tells whether it is new.
@@ -136,7 +145,7 @@ impl Client {
     ) -> Result<(StatusCode, Value), Failure> {
         let request = self.request(Method::PUT, path, query)?;
         let request = request.header(header::CONTENT_TYPE, "application/wasm").body(wasm).timeout(UPLOAD_TIMEOUT);
-        let (status, answer) = self.answer(path, request).await?;
+        let (status, answer) = self.answer(path, exchange(request).await)?;
         Ok((status, json(&answer)?))
     }
 
@@ -164,22 +173,9 @@ impl Client {
         }
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        query: &[(&str, String)],
-        body: Option<&Value>,
-        request_id: Option<&str>,
-    ) -> Result<Bytes, Failure> {
-        let mut request = self.request(method, path, query)?;
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        if let Some(id) = request_id {
-            request = request.header(IDEMPOTENCY_KEY, id);
-        }
-        Ok(self.answer(path, request).await?.1)
+    async fn send(&self, method: Method, path: &str, query: &[(&str, String)]) -> Result<Bytes, Failure> {
+        let request = self.request(method, path, query)?;
+        Ok(self.answer(path, exchange(request).await)?.1)
     }
 
     fn request(
@@ -200,18 +196,11 @@ impl Client {
         Ok(self.http.request(method, url).header(header::AUTHORIZATION, bearer))
     }
 
-    async fn answer(&self, path: &str, request: reqwest::RequestBuilder) -> Result<(StatusCode, Bytes), Failure> {
-        let mut response = request.send().await.map_err(|e| self.unreachable(&e))?;
-        let status = response.status();
-        let mut answer = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(|e| self.unreachable(&e))? {
-            if answer.len() + chunk.len() > ANSWER_BYTES_MAX {
-                return Err(Failure::new(Exit::Failed, "the answer is larger than 64 MiB"));
-            }
-            answer.extend_from_slice(&chunk);
-        }
+    fn answer(&self, path: &str, told: reqwest::Result<Told>) -> Result<(StatusCode, Bytes), Failure> {
+        let Told { status, answer } = told.map_err(|e| self.unreachable(&e))?;
+        let answer = answer.ok_or_else(|| Failure::new(Exit::Failed, "the answer is larger than 64 MiB"))?;
         if status.is_success() {
-            return Ok((status, answer.freeze()));
+            return Ok((status, answer));
         }
         let mut failure = refusal(status.as_u16(), &answer);
         if let Some(asked) = asked(path).filter(|_| failure.exit == Exit::NotFound) {
@@ -225,6 +214,37 @@ impl Client {
         Failure::new(Exit::Unreachable, format!("the server at {} cannot be reached: {why}", self.base))
             .with_remedy("is `hookgate serve` running? Name its admin address with --url or HOOKGATE_URL")
     }
+}
+
+struct Told {
+    status: StatusCode,
+    /// `None`: larger than what is read.
+    answer: Option<Bytes>,
+}
+
+async fn exchange(request: reqwest::RequestBuilder) -> reqwest::Result<Told> {
+    let mut response = request.send().await?;
+    let status = response.status();
+    let mut answer = BytesMut::new();
+    while let Some(chunk) = response.chunk().await? {
+        if answer.len() + chunk.len() > ANSWER_BYTES_MAX {
+            return Ok(Told { status, answer: None });
+        }
+        answer.extend_from_slice(&chunk);
+    }
+    Ok(Told { status, answer: Some(answer.freeze()) })
+}
+
+/// Whether the request may have arrived, and its answer cannot arrive any more.
+fn is_lost(error: &reqwest::Error) -> bool {
+    !(error.is_connect() || error.is_timeout() || error.is_builder())
+}
+
+/// A key that no other request has.
+pub(super) fn fresh_request_id() -> String {
+    let mut bytes = [0; 16];
+    SystemEntropy.fill(&mut bytes);
+    hex::encode(bytes)
 }
 
 fn json(answer: &[u8]) -> Result<Value, Failure> {
@@ -322,7 +342,7 @@ fn asked(path: &str) -> Option<String> {
 }
 
 /// What a refused request means for whoever asked.
-fn refusal(status: u16, answer: &[u8]) -> Failure {
+pub(super) fn refusal(status: u16, answer: &[u8]) -> Failure {
     let problem: Value = serde_json::from_slice(answer).unwrap_or_default();
     let field = |name: &str| problem[name].as_str().map(plain);
     let said = field("detail").or_else(|| field("title")).unwrap_or_else(|| format!("the server answered {status}"));

@@ -3,11 +3,10 @@
 use super::keys::moment;
 use super::output::{plain, text};
 use super::table::Column;
-use super::{Client, Consent, Context, Exit, Failure, Format, Output};
+use super::{Client, Consent, Context, Exit, Failure, Format, Output, client};
 use crate::clock::Timestamp;
 use crate::delivery::DeliveryState;
 use crate::duration;
-use crate::entropy::{Entropy as _, SystemEntropy};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::io::Read;
@@ -35,6 +34,14 @@ pub(super) enum Delivery {
         /// The delivery's id: `dlv_…`
         id: String,
     },
+    /// What is sent, or was as an earlier revision (on a terminal: as text)
+    Body {
+        /// The delivery's id: `dlv_…`
+        id: String,
+        /// The revision: 1 is the event as it came [default: the newest]
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+        revision: Option<u32>,
+    },
     /// Send a dead letter again: a fresh budget, the same id
     Redrive {
         /// The dead letter's id: `dlv_…`
@@ -42,11 +49,11 @@ pub(super) enum Delivery {
         /// Why, for the record
         #[arg(long)]
         note: Option<String>,
-        /// A corrected payload, as JSON
-        #[arg(long, value_name = "JSON", conflicts_with = "file")]
+        /// A corrected payload, as JSON; needs a note
+        #[arg(long, value_name = "JSON", conflicts_with = "file", requires = "note")]
         payload: Option<String>,
-        /// A corrected payload, as JSON from a file or `-`
-        #[arg(short, long, value_name = "FILE")]
+        /// A corrected payload, as JSON from a file or `-`; needs a note
+        #[arg(short, long, value_name = "FILE", requires = "note")]
         file: Option<PathBuf>,
         #[command(flatten)]
         request: Request,
@@ -85,17 +92,14 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn id(self) -> String {
-        self.request_id.unwrap_or_else(|| {
-            let mut bytes = [0; 16];
-            SystemEntropy.fill(&mut bytes);
-            hex::encode(bytes)
-        })
+        self.request_id.unwrap_or_else(client::fresh_request_id)
     }
 }
 
 fn request_id(text: &str) -> Result<String, String> {
-    let right = (1..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
-    right.then(|| text.to_owned()).ok_or_else(|| "write 1 to 255 visible ASCII characters, no spaces".to_owned())
+    // The server takes 255; a delivery's id may be appended.
+    let right = (1..=200).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    right.then(|| text.to_owned()).ok_or_else(|| "write 1 to 200 visible ASCII characters, no spaces".to_owned())
 }
 
 /// Whether the receiver has it.
@@ -196,7 +200,7 @@ const ATTEMPTS: [Column; 12] = [
     Column::time("NEXT", "next_at").lesser(5),
 ];
 
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 22] = [
     "id",
     "event",
     "event_type",
@@ -205,8 +209,11 @@ const FIELDS: [&str; 19] = [
     "endpoint",
     "host",
     "idempotency_key",
+    "ordering_key",
+    "out_of_order",
     "state",
     "reason",
+    "held_by",
     "reference",
     "note",
     "generation",
@@ -228,11 +235,20 @@ pub(super) async fn run(verb: Delivery, context: &mut Context<'_>) -> Result<Exi
         }
         Delivery::Get { id } => {
             let path = client.in_tenant(&["deliveries", &id]).await?;
-            let delivery = client.get(&path, &[]).await?;
+            let mut delivery = client.get(&path, &[]).await?;
+            // Where there is no order, there is nothing to say of it.
+            if context.output.format == Format::Table && delivery["ordering_key"].is_null() {
+                delivery["out_of_order"] = Value::Null;
+            }
             context.output.one(&delivery, &FIELDS, "id")?;
             if context.output.format == Format::Table {
                 waterfall(&mut context.output, &delivery)?;
             }
+        }
+        Delivery::Body { id, revision } => {
+            let path = client.in_tenant(&["deliveries", &id, "body"]).await?;
+            let query: Vec<_> = revision.map(|n| ("revision", n.to_string())).into_iter().collect();
+            context.output.body(&client.bytes(&path, &query).await?)?;
         }
         Delivery::Redrive { id, note, payload: written, file, request } => {
             let corrected = match (written, file) {
@@ -244,17 +260,17 @@ pub(super) async fn run(verb: Delivery, context: &mut Context<'_>) -> Result<Exi
         }
         Delivery::Cancel { id, yes } => {
             context.output.confirm(&format!("Cancel {id}? It is never sent then."), yes.into())?;
-            act(&mut client, &mut context.output, &id, "cancel", &json!({}), None).await?;
+            act(&mut client, &mut context.output, &id, "cancel", &json!({}), &client::fresh_request_id()).await?;
         }
         Delivery::Resolve { id, found, note, yes } => {
-            context.output.confirm(&format!("Resolve {id}? It cannot be redriven then."), Consent::from(yes))?;
-            let found = match found {
-                Found::Sent => "sent",
-                Found::NotSent => "not_sent",
+            let (found, then) = match found {
+                Found::Sent => ("sent", "It cannot be redriven then."),
+                Found::NotSent => ("not_sent", "It leaves the DLQ, and can still be redriven."),
             };
+            context.output.confirm(&format!("Resolve {id}? {then}"), Consent::from(yes))?;
             let mut body = body(note, None);
             body["as"] = json!(found);
-            act(&mut client, &mut context.output, &id, "resolve", &body, None).await?;
+            act(&mut client, &mut context.output, &id, "resolve", &body, &client::fresh_request_id()).await?;
         }
     }
     Ok(Exit::Done)
@@ -279,10 +295,11 @@ pub(super) async fn redrive(
     body: &Value,
     request_id: &str,
 ) -> Result<(), Failure> {
-    let done = act(client, output, id, "redrive", body, Some(request_id)).await;
+    let done = act(client, output, id, "redrive", body, request_id).await;
     done.map_err(|mut failure| {
         if failure.exit == Exit::Unreachable {
-            let again = format!("ask again with --request-id {request_id}, which redrives once at most");
+            let given = request_id.strip_suffix(id).and_then(|given| given.strip_suffix(':')).unwrap_or(request_id);
+            let again = format!("ask again with --request-id {given}, which redrives once at most");
             failure.remedy = Some(failure.remedy.map_or(again.clone(), |first| format!("{first}; {again}")));
         }
         failure
@@ -296,10 +313,10 @@ pub(super) async fn act(
     id: &str,
     verb: &str,
     body: &Value,
-    request_id: Option<&str>,
+    request_id: &str,
 ) -> Result<(), Failure> {
     let path = client.in_tenant(&["deliveries", id, verb]).await?;
-    let answer = client.post_once(&path, body, request_id).await?;
+    let answer = client.post_as(&path, body, request_id).await?;
     match output.format {
         Format::Json => output.document(&answer),
         Format::Quiet => output.line(id),

@@ -2,6 +2,7 @@
 
 use super::keys::{now, time};
 use super::output::text;
+use super::pull;
 use super::table::Column;
 use super::{Client, Context, Exit, Failure, Format};
 use crate::clock::Timestamp;
@@ -9,7 +10,7 @@ use crate::duration;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Endpoints: what is sent to, and whether
+/// Endpoints: what is sent to or fetched from, and whether
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Endpoint {
     /// All endpoints
@@ -59,6 +60,14 @@ pub(super) enum Endpoint {
         #[arg(short, long)]
         yes: bool,
     },
+    /// Fetch due deliveries of a pull endpoint, leased for a time
+    Consume(pull::Consume),
+    /// Say that what was fetched is done
+    Ack(pull::Ack),
+    /// Say that what was fetched is not done
+    Nack(pull::Nack),
+    /// Ask for more time for what was fetched
+    Extend(pull::Extend),
 }
 
 const COLUMNS: [Column; 7] = [
@@ -71,7 +80,7 @@ const COLUMNS: [Column; 7] = [
     Column::breakable("URL", "url").lesser(1),
 ];
 
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 31] = [
     "name",
     "status",
     "why",
@@ -81,7 +90,15 @@ const FIELDS: [&str; 21] = [
     "in_flight",
     "dead",
     "oldest_pending_at",
+    "breaker_state",
+    "breaker_until",
+    "failures_in_a_row",
+    "failing_since",
+    "disables_at",
+    "ramp",
     "url",
+    "pull",
+    "lease",
     "host",
     "sources",
     "event_types",
@@ -93,6 +110,8 @@ const FIELDS: [&str; 21] = [
     "on_plugin_fault",
     "idempotency_header",
     "retry",
+    "breaker",
+    "disable_after",
 ];
 
 pub(super) async fn run(verb: Endpoint, context: &mut Context<'_>) -> Result<Exit, Failure> {
@@ -100,7 +119,12 @@ pub(super) async fn run(verb: Endpoint, context: &mut Context<'_>) -> Result<Exi
     let (name, action, body) = match verb {
         Endpoint::List => {
             let path = client.in_tenant(&["endpoints"]).await?;
-            context.output.list(&client.list(&path, &[], 10_000).await?, &COLUMNS, "name")?;
+            let mut list = client.list(&path, &[], 10_000).await?;
+            if context.output.format == Format::Table {
+                let pulled = list["items"].as_array_mut().into_iter().flatten().filter(|one| one["pull"] == true);
+                pulled.for_each(|one| one["url"] = one["host"].clone());
+            }
+            context.output.list(&list, &COLUMNS, "name")?;
             return Ok(Exit::Done);
         }
         Endpoint::Get { name } => {
@@ -113,6 +137,10 @@ pub(super) async fn run(verb: Endpoint, context: &mut Context<'_>) -> Result<Exi
             context.output.one(&client.get(&path, &[]).await?, &["name", "signing_secret"], "signing_secret")?;
             return Ok(Exit::Done);
         }
+        Endpoint::Consume(args) => return pull::consume(args, &mut client, context).await,
+        Endpoint::Ack(args) => return pull::ack(args, &mut client, context).await,
+        Endpoint::Nack(args) => return pull::nack(args, &mut client, context).await,
+        Endpoint::Extend(args) => return pull::extend(args, &mut client, context).await,
         Endpoint::Pause { name, until, span, why } => {
             let until = until.or_else(|| span.map(|span| now().plus(span)));
             let fields = [("until", until.map(Timestamp::to_rfc3339)), ("why", why)];

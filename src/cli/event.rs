@@ -73,6 +73,15 @@ pub(super) struct Publish {
     /// Not after this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
+    /// After the earlier ones with this key, at endpoints that order by key
+    #[arg(long, value_name = "KEY")]
+    ordering_key: Option<String>,
+    /// In place of those with this key that still wait for their window's end
+    #[arg(long, value_name = "KEY", requires = "coalesce_window", conflicts_with_all = ["ordering_key", "delay", "deliver_at"])]
+    coalesce_key: Option<String>,
+    /// How long after the first event of the key the newest is sent: 1s to 7d
+    #[arg(long, value_name = "DURATION", requires = "coalesce_key")]
+    coalesce_window: Option<String>,
 }
 
 const COLUMNS: [Column; 5] = [
@@ -83,7 +92,7 @@ const COLUMNS: [Column; 5] = [
     Column::time("ACCEPTED", "accepted_at").lesser(3),
 ];
 
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 16] = [
     "id",
     "type",
     "source",
@@ -96,6 +105,9 @@ const FIELDS: [&str; 13] = [
     "deliver_at",
     "expires_at",
     "deadline",
+    "ordering_key",
+    "coalesce_key",
+    "superseded_by",
     "deliveries",
 ];
 
@@ -117,14 +129,7 @@ pub(super) async fn run(verb: Event, context: &mut Context<'_>) -> Result<Exit, 
         }
         Event::Body { id } => {
             let path = client.in_tenant(&["events", &id, "body"]).await?;
-            let body = client.bytes(&path).await?;
-            if output.streams.out_is_terminal {
-                for line in String::from_utf8_lossy(&body).lines() {
-                    output.line(&plain(line))?;
-                }
-            } else {
-                output.streams.out.write_all(&body)?;
-            }
+            output.body(&client.bytes(&path, &[]).await?)?;
         }
         Event::Publish(publish) => {
             let body = publication(&publish, context)?;
@@ -158,6 +163,9 @@ fn publication(publish: &Publish, context: &mut Context<'_>) -> Result<Value, Fa
         ("delay", &publish.delay),
         ("deliver_at", &publish.deliver_at),
         ("expires_at", &publish.expires_at),
+        ("ordering_key", &publish.ordering_key),
+        ("coalesce_key", &publish.coalesce_key),
+        ("coalesce_window", &publish.coalesce_window),
     ];
     for (name, value) in optional {
         if let Some(value) = value {

@@ -16,14 +16,17 @@ mod event;
 mod exit;
 mod keys;
 pub mod listen;
+mod operation;
 mod output;
 mod plugin;
+mod pull;
 mod reference;
 pub mod request;
 pub mod send;
 pub mod serve;
 pub mod sign;
 mod source;
+mod stats;
 mod table;
 mod tail;
 pub mod verify;
@@ -142,6 +145,9 @@ enum Command {
     Event(event::Event),
     /// A receiver that prints what it gets, and verifies it
     Listen(listen::Listen),
+    /// Operations: how far bulk redrives have come, and holding them up
+    #[command(subcommand)]
+    Operation(operation::Operation),
     /// Plugins: begin one, build it, see what it does, and ship it to a gateway
     #[command(subcommand)]
     Plugin(plugin::Plugin),
@@ -154,6 +160,8 @@ enum Command {
     /// Sources: what is let in, what was refused, and the schemes there are
     #[command(subcommand)]
     Source(source::Source),
+    /// How deliveries fared, and where they stand
+    Stats(stats::Stats),
     /// Follow deliveries as they happen
     Tail(tail::Tail),
     /// Say whether a request is valid, or which step failed and why
@@ -210,11 +218,13 @@ fn run(command: Command, context: &mut Context<'_>) -> Result<Exit, Failure> {
         Command::Endpoint(verb) => block_on(endpoint::run(verb, context)),
         Command::Event(verb) => block_on(event::run(verb, context)),
         Command::Listen(args) => block_on(listen::run(&args, context)),
+        Command::Operation(verb) => block_on(operation::run(verb, context)),
         Command::Plugin(verb) => block_on(plugin::run(verb, context)),
         Command::Send(args) => block_on(send::run(&args, context)),
         Command::Serve(args) => serve::run(&args, context),
         Command::Sign(args) => sign::run(&args, context),
         Command::Source(verb) => block_on(source::run(verb, context)),
+        Command::Stats(args) => block_on(stats::run(args, context)),
         Command::Tail(args) => block_on(tail::run(args, context)),
         Command::Verify(args) => verify::run(&args, context),
     }

@@ -101,6 +101,14 @@ impl Output<'_> {
         }
     }
 
+    /// Bytes from outside as they are; on a terminal, as text that does nothing to it.
+    pub(super) fn body(&mut self, body: &[u8]) -> Result<(), Failure> {
+        if self.streams.out_is_terminal {
+            return String::from_utf8_lossy(body).lines().try_for_each(|line| self.line(&plain(line)));
+        }
+        Ok(self.streams.out.write_all(body)?)
+    }
+
     /// Asks before something that cannot be undone. Off a terminal there is nobody to ask: `yes` must be given.
     pub fn confirm(&mut self, question: &str, yes: Consent) -> Result<(), Failure> {
         if yes == Consent::Given {

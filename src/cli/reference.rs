@@ -31,12 +31,22 @@ const EXITS: [(Exit, &str); 9] = [
 ];
 
 /// What is worth more words than the help has room for, by command.
-const NOTES: [(&str, &str); 15] = [
+const NOTES: [(&str, &str); 18] = [
     (
         "hookgate demo",
         "With `--json` the tour is one document: `stages`, each with its `title`, the `way` of the event and the `facts` \
          shown, the `urls`, and the `seconds` it took. In the demo's folder, which it names, every command finds its \
          gateway by the configuration there.",
+    ),
+    (
+        "hookgate dlq redrive",
+        "Ids are redriven one by one, at once; exit code 7 when some were refused. With a filter or `--all` an \
+         [operation](dead-letters.md#many-at-once) redrives them. `--watch` follows it: progress on standard error, exit code \
+         7 when some were skipped, are dead again by its end, or were left because it was stopped.",
+    ),
+    (
+        "hookgate operation get",
+        "With `--watch` as for `hookgate dlq redrive`; Ctrl-C ends the watching, not the operation.",
     ),
     (
         "hookgate plugin build",
@@ -86,6 +96,13 @@ const NOTES: [(&str, &str); 15] = [
          plugin activate`. `--watch` as for a shadow; its exit code is 8 when the canary was rolled back.",
     ),
     (
+        "hookgate stats",
+        "[What each figure says](api.md#statistics). On a terminal: a line and a chart for each endpoint, then all of them \
+         together; off it the lines alone, and with `--json` everything. `DEAD` died in the window, `DLQ` is dead now; \
+         `AT FIRST` is the share of what was delivered that the first attempt delivered, `TRIES` the attempts for each \
+         delivered.",
+    ),
+    (
         "hookgate tail",
         "A line has the time of the change, as far as it is known: the end of a delivery or its beginning, else when it \
          was seen. A gateway that restarts is waited for, until Ctrl-C.",
@@ -122,7 +139,7 @@ const NOTES: [(&str, &str); 15] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 73] = [
+const EXAMPLES: [(&str, &str); 89] = [
     ("hookgate alert list", "hookgate alert list --firing"),
     ("hookgate alert list", "hookgate alert list --all --json"),
     ("hookgate check", "hookgate check"),
@@ -137,8 +154,9 @@ const EXAMPLES: [(&str, &str); 73] = [
     ),
     (
         "hookgate delivery redrive",
-        "hookgate delivery redrive dlv_01a22c30c0f870008114eb4fe6826dac --payload '{\"id\": 17}' --request-id ticket-4711",
+        "hookgate delivery redrive dlv_01a22c30c0f870008114eb4fe6826dac --payload '{\"id\": 17}' --note 'id as a number'",
     ),
+    ("hookgate delivery body", "hookgate delivery body dlv_01a22c30c0f870008114eb4fe6826dac --revision 1"),
     ("hookgate delivery cancel", "hookgate delivery cancel dlv_01a22c30c0f870008114eb4fe6826dac"),
     (
         "hookgate delivery resolve",
@@ -147,8 +165,11 @@ const EXAMPLES: [(&str, &str); 73] = [
     ("hookgate demo", "hookgate demo"),
     ("hookgate demo", "hookgate demo --exit --json"),
     ("hookgate dlq list", "hookgate dlq list --reason http_500 --since 1h"),
-    ("hookgate dlq groups", "hookgate dlq groups"),
+    ("hookgate dlq groups", "hookgate dlq groups --since 24h"),
     ("hookgate dlq redrive", "hookgate dlq redrive dlv_01a22c30c0f870008114eb4fe6826dac --note 'the receiver is back'"),
+    ("hookgate dlq redrive", "hookgate dlq redrive --host billing.example --reason http_502 --dry-run"),
+    ("hookgate dlq redrive", "hookgate dlq redrive --reason http_502 --canary --rate 50 --yes --watch"),
+    ("hookgate dlq purge", "hookgate dlq purge --endpoint former --until 30d --dry-run"),
     ("hookgate endpoint list", "hookgate endpoint list"),
     ("hookgate endpoint get", "hookgate endpoint get billing"),
     ("hookgate endpoint secret", "hookgate endpoint secret billing --quiet"),
@@ -156,6 +177,23 @@ const EXAMPLES: [(&str, &str); 73] = [
     ("hookgate endpoint resume", "hookgate endpoint resume billing"),
     ("hookgate endpoint enable", "hookgate endpoint enable billing"),
     ("hookgate endpoint disable", "hookgate endpoint disable billing --why 'the contract has ended'"),
+    ("hookgate endpoint consume", "hookgate endpoint consume orders --max 10 --lease 1m --json"),
+    (
+        "hookgate endpoint ack",
+        "hookgate endpoint ack orders rct_Ae6yCSGnfN6M3MUYVLpRJAAAAAAAAAABUpGMog --reference order-17",
+    ),
+    (
+        "hookgate endpoint nack",
+        "hookgate endpoint nack orders rct_Ae6yCSGnfN6M3MUYVLpRJAAAAAAAAAABUpGMog --delay 10m --reason busy",
+    ),
+    (
+        "hookgate endpoint nack",
+        "hookgate endpoint nack orders rct_Ae6yCSGnfN6M3MUYVLpRJAAAAAAAAAABUpGMog --terminal --reason no_such_order",
+    ),
+    (
+        "hookgate endpoint extend",
+        "hookgate endpoint extend orders rct_Ae6yCSGnfN6M3MUYVLpRJAAAAAAAAAABUpGMog --lease 5m",
+    ),
     ("hookgate event list", "hookgate event list --type push --since 1h"),
     ("hookgate event get", "hookgate event get evt_01a22c30c0f870008114eb4fe6826dab"),
     ("hookgate event body", "hookgate event body evt_01a22c30c0f870008114eb4fe6826dab"),
@@ -168,6 +206,11 @@ const EXAMPLES: [(&str, &str); 73] = [
         "hookgate listen",
         "hookgate listen --port 9000 --secret env:BILLING_SIGNING --status 503,503,200 --retry-after 3",
     ),
+    ("hookgate operation list", "hookgate operation list"),
+    ("hookgate operation get", "hookgate operation get op_01a22c30c0f870008114eb4fe6826dae --watch"),
+    ("hookgate operation stop", "hookgate operation stop op_01a22c30c0f870008114eb4fe6826dae"),
+    ("hookgate operation pause", "hookgate operation pause op_01a22c30c0f870008114eb4fe6826dae"),
+    ("hookgate operation resume", "hookgate operation resume op_01a22c30c0f870008114eb4fe6826dae"),
     ("hookgate plugin new", "hookgate plugin new --lang js partner-rules"),
     ("hookgate plugin new", "hookgate plugin new --lang rust partner-rules --dir rules --force"),
     ("hookgate plugin build", "hookgate plugin build"),
@@ -230,6 +273,8 @@ const EXAMPLES: [(&str, &str); 73] = [
     ("hookgate source list", "hookgate source list"),
     ("hookgate source get", "hookgate source get github"),
     ("hookgate source forget-secret", "hookgate source forget-secret asana"),
+    ("hookgate stats", "hookgate stats"),
+    ("hookgate stats", "hookgate stats --endpoint billing --window 7d --bucket 1h --json"),
     ("hookgate tail", "hookgate tail --endpoint billing --json"),
     (
         "hookgate verify",

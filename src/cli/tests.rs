@@ -1,8 +1,11 @@
 //! The command line from outside: golden help, exit codes, and every client command against a small server.
 
 mod alerts;
+mod dead_letters;
 mod plugins;
+mod pull;
 mod sources;
+mod stats;
 
 use super::*;
 use crate::clock::Timestamp;
@@ -14,6 +17,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -161,6 +165,7 @@ fn ordinary(line: &str) -> (u16, String) {
             json!({"items": [delivery("dlv_1", "dead"), delivery("dlv_2", "pending")], "next": "p2"})
         }
         ("GET", "/deliveries/dlv_1") => delivery("dlv_1", "dead"),
+        ("GET", "/deliveries/dlv_1/body") => return (200, format!("{{\"q\":\"{query}\u{1b}\"}}")),
         ("GET", "/dlq/groups") => {
             json!({"items": [{"host": "x.example", "status": 500, "reason": "http_500", "count": 3,
                               "oldest_at": "2026-01-31T08:00:00.000Z", "sample": "dlv_1"}], "next": null})
@@ -231,17 +236,15 @@ fn every_filter_is_passed_on() {
         "--until=2026-02-01T00:00:00Z",
         "--q=x",
     ];
-    for noun in [["delivery", "list"], ["dlq", "list"]] {
-        let ran = server.run(&[&noun[..], &filters[..], &["--limit=1"]].concat());
-        assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
-        let line = server.last().line;
-        let query = line.split_once('?').unwrap().1;
-        assert_eq!(
-            query,
-            "state=dead&endpoint=a&source=b&type=c+d&key=e%26f&event=evt_1&reason=h&status=500\
-             &since=2026-01-01T00%3A00%3A00Z&until=2026-02-01T00%3A00%3A00Z&q=x&limit=1"
-        );
-    }
+    let ran = server.run(&[&["delivery", "list"], &filters[..], &["--limit=1"]].concat());
+    assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+    let line = server.last().line;
+    let query = line.split_once('?').unwrap().1;
+    assert_eq!(
+        query,
+        "state=dead&endpoint=a&source=b&type=c+d&key=e%26f&event=evt_1&reason=h&status=500\
+         &since=2026-01-01T00%3A00%3A00Z&until=2026-02-01T00%3A00%3A00Z&q=x&limit=1"
+    );
     assert_eq!(server.run(&["delivery", "list", "--state=lost"]).exit, Exit::Usage);
 }
 
@@ -289,6 +292,9 @@ fn bodies_are_bytes_off_a_terminal_and_text_on_one() {
     assert_eq!(server.run(&["event", "body", "evt_1"]).out, "{\"a\":\"\u{1b}\"}");
     let around = Around { terminal: true, input: "" };
     assert_eq!(server.run_in(around, &["event", "body", "evt_1"]).out, "{\"a\":\"\\u{1b}\"}\n");
+    assert_eq!(server.run(&["delivery", "body", "dlv_1"]).out, "{\"q\":\"\u{1b}\"}");
+    let first = server.run_in(around, &["delivery", "body", "dlv_1", "--revision=1"]);
+    assert_eq!(first.out, "{\"q\":\"revision=1\\u{1b}\"}\n");
 }
 
 #[test]
@@ -379,8 +385,8 @@ fn files_are_published_byte_for_byte() {
         assert_eq!(body, json!({"type": "t", "content_type": content_type, "body_base64": encoded}));
     }
     let around = Around { terminal: false, input: "[2]" };
-    server.run_in(around, &["delivery", "redrive", "dlv_1", "-f", "-"]);
-    assert_eq!(server.last().body, json!({"payload": [2]}));
+    server.run_in(around, &["delivery", "redrive", "dlv_1", "-f", "-", "--note=a list"]);
+    assert_eq!(server.last().body, json!({"note": "a list", "payload": [2]}));
     let asked = server.lines().len();
     for args in [
         &["event", "publish", "--type=t"][..],
@@ -469,20 +475,56 @@ fn every_redrive_has_a_request_id() {
             server.last().request_id
         })
         .collect();
-    assert!(ids.iter().all(|id| id.len() == 32) && ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
-    for verb in ["delivery", "dlq"] {
+    assert!(ids[..2].iter().all(|id| id.len() == 32) && ids[0] != ids[1], "{ids:?}");
+    assert!(ids[2].ends_with(":dlv_1") && !ids[2].starts_with(&ids[1]), "{ids:?}");
+    // A key stands for one request: each letter of several has its own, and the same when they are asked again.
+    for (verb, sent) in [("delivery", "mine"), ("dlq", "mine:dlv_1")] {
         server.run(&[verb, "redrive", "dlv_1", "--request-id=mine"]);
-        assert_eq!(server.last().request_id, "mine");
+        assert_eq!(server.last().request_id, sent);
     }
-    server.run(&["delivery", "cancel", "dlv_1", "-y"]);
-    assert_eq!(server.last().request_id, "");
+    for other in [["delivery", "cancel", "dlv_1"].as_slice(), &["delivery", "resolve", "dlv_1", "--as=sent"]] {
+        server.run(&[other, &["-y"]].concat());
+        assert_eq!(server.last().request_id.len(), 32, "{other:?}");
+    }
+    let corrected = ["delivery", "redrive", "dlv_1", "--payload={}"];
+    assert_eq!(server.run(&corrected).exit, Exit::Usage, "a correction without a note");
+    assert_eq!(server.run(&[&corrected[..], &["--note=why"]].concat()).exit, Exit::Done);
     assert_eq!(server.run(&["delivery", "redrive", "dlv_1", "--request-id=a b"]).exit, Exit::Usage);
 
     // Whether it was done is not known: how to ask again is told.
     let env = [("HOOKGATE_URL", "http://127.0.0.1:1"), ("HOOKGATE_TOKEN", "t"), ("HOOKGATE_TENANT", "acme")];
-    let ran = run(&env, &["delivery", "redrive", "dlv_1", "--request-id=mine"]);
-    assert_eq!(ran.exit, Exit::Unreachable);
-    assert!(ran.err.contains("ask again with --request-id mine"), "{}", ran.err);
+    for verb in ["delivery", "dlq"] {
+        let ran = run(&env, &[verb, "redrive", "dlv_1", "--request-id=mine"]);
+        assert_eq!(ran.exit, Exit::Unreachable);
+        assert!(ran.err.contains("ask again with --request-id mine,"), "{}", ran.err);
+    }
+}
+
+/// A server that takes the first request and hangs up.
+#[test]
+fn a_request_whose_connection_breaks_is_made_again_under_its_key() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let mut keys = Vec::new();
+        for last in [false, true] {
+            let (stream, _) = listener.accept().unwrap();
+            let mut lines = std::io::BufReader::new(&stream).lines();
+            let head: Vec<String> = lines.by_ref().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+            keys.extend(head.into_iter().filter(|line| line.starts_with("idempotency-key: ")));
+            if last {
+                let body = "{\"id\":\"dlv_1\",\"state\":\"cancelled\"}";
+                let length = body.len();
+                write!(&stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+            }
+        }
+        keys
+    });
+    let env = [("HOOKGATE_URL", url.as_str()), ("HOOKGATE_TOKEN", "t"), ("HOOKGATE_TENANT", "acme")];
+    let ran = run(&env, &["delivery", "cancel", "dlv_1", "-y"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "dlv_1  cancelled\n"), "{}", ran.err);
+    let keys = server.join().unwrap();
+    assert!(keys.len() == 2 && keys[0] == keys[1], "{keys:?}");
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! `[tenants.<name>.endpoints.<name>]`.
 
+use super::health::health;
+use super::pull;
 use super::section::{At, Section, Tables, Walk};
 use super::server::Allowed;
-use super::settings::{Egress, EndpointSettings};
+use super::settings::{Egress, EndpointSettings, Push, Way};
 use super::size;
 use super::source::{Found, rate, secrets};
 use crate::delivery::{
-    Backoff, EventTypes, Jitter, MAX_WAIT, Name, OnAmbiguous, OnPluginFault, RetryPolicy, Route, Terms,
+    Backoff, EventTypes, HealthPolicy, Jitter, MAX_WAIT, Name, OnAmbiguous, OnDead, OnPluginFault, Order, RetryPolicy,
+    Route, Terms,
 };
 use crate::egress::{self as outward, Guard};
 use crate::plugin::CONFIG_BYTES_MAX;
@@ -56,21 +59,16 @@ pub(super) fn endpoint(
     egress: &Egress,
     allowed: &[Allowed],
 ) -> (Option<EndpointSettings>, References) {
-    let pull = s.boolean(walk, "pull");
-    if let Some(at) = pull.as_ref().filter(|at| at.value) {
-        walk.reject(
-            at,
-            "`pull` endpoints are not supported by this release",
-            "remove it and give the endpoint a `url`",
-        );
-    }
+    let pull = pull::read(walk, &mut s);
     let url = s.string(walk, "url");
     match &url {
-        Some(at) => check_url(walk, at, egress, allowed),
-        None if !s.has("url") && pull.is_none() => {
-            walk.reject(&s.at(), "an endpoint needs a `url`", "write e.g. url = \"https://billing.example/hooks\"");
-        }
-        None => {}
+        Some(at) if pull.is_none() => check_url(walk, at, egress, allowed),
+        None if !s.has("url") && pull.is_none() => walk.reject(
+            &s.at(),
+            "an endpoint needs a `url`",
+            "write e.g. url = \"https://billing.example/hooks\", or pull = true for consumers that fetch",
+        ),
+        Some(_) | None => {}
     }
     let sources = s.strings(walk, "sources");
     if let Some(at) = sources.as_ref().filter(|at| at.value.is_empty()) {
@@ -100,37 +98,32 @@ pub(super) fn endpoint(
     let timeout = s.duration(walk, "timeout", Duration::from_millis(100)..=Duration::from_secs(300));
     let concurrency = s.integer(walk, "concurrency", 1..=1_000);
     let rate = rate(walk, &mut s);
-    if let Some(at) = s.string(walk, "ordering")
-        && at.value != "none"
-    {
-        let (message, remedy) = if at.value == "key" {
-            ("`ordering = \"key\"` is not supported by this release".to_owned(), "write \"none\", or remove it")
-        } else {
-            (format!("`{}` is not a choice here", at.value), "write \"none\"")
-        };
-        walk.reject(&at, message, remedy);
-    }
+    let order = if pull.is_none() {
+        order(walk, &mut s)
+    } else {
+        // What it may say there was looked at with the rest.
+        let _ = s.string(walk, "ordering");
+        Order::Free
+    };
     let ambiguous = [("retry", OnAmbiguous::Retry), ("hold", OnAmbiguous::Hold)];
     let fault = [("default", OnPluginFault::Default), ("retry", OnPluginFault::Retry), ("dead", OnPluginFault::Dead)];
     let terms = Terms {
         on_ambiguous: s.choice(walk, "on_ambiguous", &ambiguous).map(|at| at.value).unwrap_or_default(),
         on_plugin_fault: s.choice(walk, "on_plugin_fault", &fault).map(|at| at.value).unwrap_or_default(),
         retry: retry(walk, &mut s),
+        health: if pull.is_none() { health(walk, &mut s) } else { HealthPolicy::default() },
     };
     let idempotency_header = idempotency_header(walk, &mut s);
-    s.not_yet(walk, "breaker", "remove it: a failing endpoint is retried by its policy alone");
     s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
-    s.not_yet(walk, "coalesce", "remove it: every event is delivered by itself");
-    s.not_yet(walk, "on_dead", "remove it: there is no order to hold");
+    s.not_yet(
+        walk,
+        "coalesce",
+        "remove it, and publish what belongs together with a `coalesce_key` and a `coalesce_window`",
+    );
     s.close(walk);
 
-    let settings = url.map(|url| EndpointSettings {
+    let push = url.map(|url| Push {
         url: url.value,
-        route: Route {
-            // Names that are none were reported with the references.
-            sources: sources.map(|at| at.value.iter().filter_map(|name| name.value.parse().ok()).collect()),
-            event_types,
-        },
         plugin: references.plugin.as_ref().and_then(|at| at.value.parse::<Name>().ok()),
         plugin_config: plugin_config.map_or_else(|| serde_json::json!({}), |at| at.value),
         signing_secrets: signing.into_iter().map(|found| found.written).collect(),
@@ -138,9 +131,28 @@ pub(super) fn endpoint(
         concurrency: concurrency.map_or(DEFAULT_CONCURRENCY, |at| at.value),
         rate,
         idempotency_header,
-        terms,
     });
-    (settings, references)
+    let way = pull.map(Way::Pull).or(push.map(Way::Push));
+    let route = Route {
+        // Names that are none were reported with the references.
+        sources: sources.map(|at| at.value.iter().filter_map(|name| name.value.parse().ok()).collect()),
+        event_types,
+    };
+    (way.map(|way| EndpointSettings { route, order, terms, way }), references)
+}
+
+fn order(walk: &mut Walk<'_>, s: &mut Section<'_>) -> Order {
+    let choices = [("none", Order::Free), ("key", Order::ByKey(OnDead::default()))];
+    let order = s.choice(walk, "ordering", &choices).map(|at| at.value);
+    let on_dead = s.choice(walk, "on_dead", &[("release", OnDead::Release), ("hold", OnDead::Hold)]);
+    match (order.unwrap_or_default(), on_dead) {
+        (Order::ByKey(_), Some(on_dead)) => Order::ByKey(on_dead.value),
+        (Order::Free, Some(on_dead)) if order.is_some() || !s.has("ordering") => {
+            walk.reject(&on_dead, "there is no order to hold or release", "set `ordering = \"key\"`, or remove it");
+            Order::Free
+        }
+        (order, _) => order,
+    }
 }
 
 fn check_url(walk: &mut Walk<'_>, at: &At<String>, egress: &Egress, allowed: &[Allowed]) {

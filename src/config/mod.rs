@@ -7,7 +7,9 @@
 mod alerts;
 mod endpoint;
 mod env;
+mod health;
 mod problem;
+mod pull;
 mod reference;
 mod report;
 mod secret_ref;
@@ -28,6 +30,6 @@ pub use reference::reference;
 pub use report::{DEFAULT_PATH, Input, Outside, Override, Report, Unreadable, check, evaluate, read};
 pub use secret_ref::{SecretFault, SecretRef};
 pub use settings::{
-    Alerts, Egress, EndpointSettings, Limits, Log, LogFormat, LogLevel, PluginLimits, PluginSettings, Rate, Retention,
-    Server, Settings, SourceSecret, SourceSettings, Tenant, TenantAlerts,
+    Alerts, Egress, EndpointSettings, Limits, Log, LogFormat, LogLevel, PluginLimits, PluginSettings, Pull, Push, Rate,
+    Retention, Server, Settings, SourceSecret, SourceSettings, Tenant, TenantAlerts, Way,
 };

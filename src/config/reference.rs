@@ -3,6 +3,7 @@
 
 use super::settings::{Alerts, Egress, Limits, PluginLimits, Retention, Server};
 use super::size;
+use crate::delivery::{BreakerPolicy, HealthPolicy};
 use crate::duration;
 use std::fmt::Write as _;
 
@@ -588,11 +589,12 @@ macro_rules! endpoint_key {
 }
 
 fn endpoint() -> Vec<Key> {
+    let breaker = BreakerPolicy::default();
     vec![
         key(
             endpoint_key!("url"),
             "URL",
-            "required",
+            "required without `pull`",
             "≤ 2048 bytes",
             "https, or plain http where `[egress]` allows it; no user name, password or fragment.",
         ),
@@ -623,8 +625,35 @@ fn endpoint() -> Vec<Key> {
             "Attempts a second, on average; without `rate` there is no limit.",
         ),
         key(endpoint_key!("rate.burst"), "integer", "a second's worth", "1 to 1000000", "Attempts at once."),
-        key(endpoint_key!("ordering"), "`none`", "none", "", "Deliveries are independent of each other."),
-        key(endpoint_key!("pull"), "`false`", "false", "", "Endpoints are sent to."),
+        key(
+            endpoint_key!("ordering"),
+            "`none`, `key`",
+            "none",
+            "",
+            "With `key`, events with the same `ordering_key` are sent one after the other, as they were accepted.",
+        ),
+        key(
+            endpoint_key!("on_dead"),
+            "`release`, `hold`",
+            "release",
+            "with `ordering = \"key\"`",
+            "Whether those behind a dead letter of their key go on, or wait until it is redriven or resolved.",
+        ),
+        key(
+            endpoint_key!("pull"),
+            "`true`, `false`",
+            "false",
+            "",
+            "Nothing is sent: [consumers fetch](delivery.md#pull). Such an endpoint has `sources`, `event_types`, \
+             `retry`, `on_ambiguous` and `lease`; everything else is refused.",
+        ),
+        key(
+            endpoint_key!("lease"),
+            "duration",
+            "30s",
+            "1s to 12h",
+            "With `pull`: how long a consumer has for a delivery, unless it asks for another time.",
+        ),
         key(
             endpoint_key!("on_ambiguous"),
             "`retry`, `hold`",
@@ -638,6 +667,41 @@ fn endpoint() -> Vec<Key> {
             "default",
             "",
             "When `classify` fails: the built-in rules, another attempt, or the DLQ.",
+        ),
+        key(
+            endpoint_key!("breaker"),
+            "`true`, `false` or a table",
+            "false",
+            "",
+            "Lets the endpoint rest while it fails; `true` is the table with all its defaults.",
+        ),
+        key(
+            endpoint_key!("breaker.failures"),
+            "integer",
+            breaker.failures.to_string(),
+            "1 to 10000",
+            "Failures in a row that open it: no answer, 5xx, 408, or 429 without a `Retry-After`.",
+        ),
+        key(
+            endpoint_key!("breaker.open"),
+            "duration",
+            duration::show(breaker.open),
+            "100ms to 1d",
+            "The first pause, of which the last fifth is chance; then one probe, and each that fails doubles it.",
+        ),
+        key(
+            endpoint_key!("breaker.open_max"),
+            "duration",
+            duration::show(breaker.open_max),
+            "`open` to 1d",
+            "Where it stops doubling.",
+        ),
+        key(
+            endpoint_key!("disable_after"),
+            "duration or `false`",
+            HealthPolicy::default().disable_after.map_or_else(|| "false".to_owned(), duration::show),
+            "1s to 365d",
+            "Nothing but failures for so long disable the endpoint; half-way there an alert says so.",
         ),
         key(
             endpoint_key!("idempotency_header"),
@@ -716,8 +780,8 @@ Every key has a variable: `HOOKGATE_` and its path in capitals, joined by two un
 const LATER: &str = "
 ## Not in this release
 
-`[server.tls]`, a `postgres://` ledger, `ordering = \"key\"`, `on_dead`, `pull = true`, `breaker`, `scrub`, `coalesce` and
-`alerts.terminal_rate` are refused with a message rather than accepted and ignored.
+`[server.tls]`, a `postgres://` ledger, `alerts.terminal_rate`, `scrub` and `coalesce` are refused with a message rather
+than accepted and ignored.
 ";
 
 /// The whole reference, as Markdown.

@@ -133,6 +133,12 @@ fn is_elsewhere(node: &Node) -> bool {
     text_of(node).is_some_and(|text| text.starts_with("env:") || text.starts_with("file:"))
 }
 
+/// On or off, or a table that says more.
+pub(super) enum Switch<'t> {
+    Is(bool),
+    Table(Section<'t>),
+}
+
 /// One table being read.
 pub(super) struct Section<'t> {
     fields: &'t Fields,
@@ -423,6 +429,30 @@ impl<'t> Section<'t> {
         Some(self.found(key, node, read?))
     }
 
+    /// Whether `key` is switched off in so many words.
+    pub(super) fn is_off(&self, key: &str) -> bool {
+        match self.fields.get(key).map(|field| &field.node.value) {
+            Some(Value::Bool(on)) => !on,
+            Some(Value::Untyped(text)) => text.trim() == "false",
+            _ => false,
+        }
+    }
+
+    /// On, off, or on with a table of its own.
+    pub(super) fn switch(&mut self, walk: &mut Walk<'_>, key: &'static str) -> Option<Switch<'t>> {
+        match self.fields.get(key).map(|field| &field.node) {
+            Some(Node { value: Value::Table(_), .. }) => self.table(walk, key).map(Switch::Table),
+            Some(Node { value: Value::Bool(_) | Value::Untyped(_), .. }) | None => {
+                self.boolean(walk, key).map(|at| Switch::Is(at.value))
+            }
+            Some(node) => {
+                self.take(walk, key);
+                walk.mismatch(node, &self.path(key), "`true`, `false` or a table");
+                None
+            }
+        }
+    }
+
     pub(super) fn duration(
         &mut self,
         walk: &mut Walk<'_>,
@@ -603,12 +633,22 @@ impl<'t> Section<'t> {
 
     /// A key that a later release will know. Refused, so that nobody relies on it in vain.
     pub(super) fn not_yet(&mut self, walk: &mut Walk<'_>, key: &'static str, remedy: &str) {
+        self.refuse(walk, key, "is not supported by this release", remedy);
+    }
+
+    /// A key that has no place here, and why.
+    pub(super) fn refuse(&mut self, walk: &mut Walk<'_>, key: &'static str, why: &str, remedy: &str) {
         self.later.insert(key);
         if let Some(found) = self.fields.get(key) {
             let field = self.path(key);
             walk.hide(&found.node.place);
-            walk.problem(&found.key, &field, format!("`{key}` is not supported by this release"), remedy);
+            walk.problem(&found.key, &field, format!("`{key}` {why}"), remedy);
         }
+    }
+
+    /// The text of a key, if it has one.
+    pub(super) fn written(&self, key: &str) -> Option<&'t str> {
+        text_of(&self.fields.get(key)?.node)
     }
 
     /// To be called when everything known was asked for: what is left is a mistake.

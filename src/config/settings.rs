@@ -2,7 +2,7 @@
 
 use super::{Env, SecretFault, SecretRef};
 use crate::clock::Timestamp;
-use crate::delivery::{GatewayThresholds, Name, Route, Terms, Thresholds};
+use crate::delivery::{GatewayThresholds, Name, Order, Route, Terms, Thresholds};
 use crate::secret::Secret;
 use crate::verify::SourceSpec;
 use http::HeaderName;
@@ -300,8 +300,39 @@ impl SourceSecret {
 
 #[derive(Clone, Debug)]
 pub struct EndpointSettings {
-    pub url: String,
     pub route: Route,
+    pub order: Order,
+    pub terms: Terms,
+    pub way: Way,
+}
+
+/// How an endpoint's deliveries get there.
+#[derive(Clone, Debug)]
+pub enum Way {
+    Push(Push),
+    Pull(Pull),
+}
+
+impl EndpointSettings {
+    pub fn plugin(&self) -> Option<&Name> {
+        match &self.way {
+            Way::Push(push) => push.plugin.as_ref(),
+            Way::Pull(_) => None,
+        }
+    }
+}
+
+/// Consumers fetch them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pull {
+    /// How long a consumer has for a delivery, unless it asks for another time.
+    pub lease: Duration,
+}
+
+/// They are sent.
+#[derive(Clone, Debug)]
+pub struct Push {
+    pub url: String,
     pub plugin: Option<Name>,
     /// A JSON object; `{}` when none is given.
     pub plugin_config: Value,
@@ -311,7 +342,6 @@ pub struct EndpointSettings {
     pub concurrency: u32,
     pub rate: Option<Rate>,
     pub idempotency_header: HeaderName,
-    pub terms: Terms,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -76,7 +76,11 @@ pub(super) fn source(
     let body_bytes_max = s.size(walk, "body_bytes_max", 1..=Limits::BODY_BYTES_CAP).map(|at| at.value);
     let rate = rate(walk, &mut s);
     s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
-    s.not_yet(walk, "coalesce", "remove it: every event is delivered by itself");
+    s.not_yet(
+        walk,
+        "coalesce",
+        "remove it, and publish what belongs together with a `coalesce_key` and a `coalesce_window`",
+    );
     s.close(walk);
 
     let spec = spec?;
@@ -360,7 +364,9 @@ pub(super) fn rate(walk: &mut Walk<'_>, s: &mut Section<'_>) -> Option<Rate> {
     s.close(walk);
     let per_second = per_second?.value;
     if !(0.001..=100_000.0).contains(&per_second) {
-        walk.reject(&at, format!("per_second = {per_second} is out of range"), "write a number from 0.001 to 100000");
+        let nothing = if per_second == 0.0 { ": nothing would ever pass" } else { "" };
+        let message = format!("per_second = {per_second} is out of range{nothing}");
+        walk.reject(&at, message, "write a number from 0.001 to 100000");
         return None;
     }
     // Without a burst of its own: what comes in a second, at least one.

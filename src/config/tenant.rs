@@ -163,7 +163,7 @@ fn check_inputs(
     limits: &PluginLimits,
     body_bytes_max: u64,
 ) {
-    if endpoint.plugin.is_none() {
+    if endpoint.plugin().is_none() {
         return;
     }
     let feeds = |name: &Name| endpoint.route.sources.as_ref().is_none_or(|listed| listed.contains(name));

@@ -3,7 +3,10 @@
 use super::report::walked;
 use super::*;
 use crate::clock::Timestamp;
-use crate::delivery::{AlertKind, Backoff, Jitter, Name, OnAmbiguous, OnPluginFault, Thresholds};
+use crate::delivery::{
+    AlertKind, Backoff, BreakerPolicy, HealthPolicy, Jitter, Name, OnAmbiguous, OnDead, OnPluginFault, Order,
+    Thresholds,
+};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -37,6 +40,10 @@ fn name(text: &str) -> Name {
 /// A tenant's endpoint with extra lines.
 fn with_endpoint(extra: &str) -> String {
     format!("[tenants.a.endpoints.e]\nurl = \"https://x.example/\"\n{extra}\n")
+}
+
+fn pulled(extra: &str) -> String {
+    format!("[tenants.a.endpoints.e]\npull = true\n{extra}\n")
 }
 
 fn with_source(extra: &str) -> String {
@@ -231,11 +238,28 @@ fn every_rule_has_its_message() {
             "tenants.a.sources.s.secrets[1]",
             "nothing behind `verify:`",
         ),
-        (e("pull = true"), "tenants.a.endpoints.e.pull", "not supported by this release"),
-        (e("ordering = \"key\""), "tenants.a.endpoints.e.ordering", "not supported by this release"),
-        (e("ordering = \"fifo\""), "tenants.a.endpoints.e.ordering", "\"none\""),
-        (e("on_dead = \"hold\""), "tenants.a.endpoints.e.on_dead", "not supported by this release"),
-        (e("breaker = { after = 5 }"), "tenants.a.endpoints.e.breaker", "not supported by this release"),
+        (e("ordering = \"fifo\""), "tenants.a.endpoints.e.ordering", "\"none\" or \"key\""),
+        (e("on_dead = \"hold\""), "tenants.a.endpoints.e.on_dead", "set `ordering = \"key\"`"),
+        (e("ordering = \"none\"\non_dead = \"release\""), "tenants.a.endpoints.e.on_dead", "no order to hold"),
+        (e("ordering = \"key\"\non_dead = \"drop\""), "tenants.a.endpoints.e.on_dead", "\"release\" or \"hold\""),
+        (e("breaker = { after = 5 }"), "tenants.a.endpoints.e.breaker.after", "failures"),
+        (e("breaker = 5"), "tenants.a.endpoints.e.breaker", "`true`, `false` or a table"),
+        (e("breaker = { failures = 0 }"), "tenants.a.endpoints.e.breaker.failures", "1 to 10000"),
+        (e("breaker = { open = \"10ms\" }"), "tenants.a.endpoints.e.breaker.open", "100ms to 1d"),
+        (
+            e("breaker = { open = \"1m\", open_max = \"30s\" }"),
+            "tenants.a.endpoints.e.breaker.open_max",
+            "shorter than `open`",
+        ),
+        (e("disable_after = true"), "tenants.a.endpoints.e.disable_after", "a duration"),
+        (e("disable_after = \"0s\""), "tenants.a.endpoints.e.disable_after", "1s to 365d"),
+        (e("rate = { per_second = 0 }"), "tenants.a.endpoints.e.rate", "nothing would ever pass"),
+        (e("pull = true"), "tenants.a.endpoints.e.url", "no meaning with `pull = true`"),
+        (e("lease = \"1m\""), "tenants.a.endpoints.e.lease", "without `pull = true`"),
+        ("[tenants.a.endpoints.e]\npull = false".into(), "tenants.a.endpoints.e", "needs a `url`"),
+        (pulled("lease = \"13h\""), "tenants.a.endpoints.e.lease", "1s to 12h"),
+        (pulled("lease = \"100ms\""), "tenants.a.endpoints.e.lease", "1s to 12h"),
+        (pulled("ordering = \"key\""), "tenants.a.endpoints.e.ordering", "side by side"),
         (e("coalesce = \"5s\""), "tenants.a.endpoints.e.coalesce", "not supported by this release"),
         (e("sources = [\"github\"]"), "tenants.a.endpoints.e.sources[0]", "no source `github`"),
         (e("plugin = \"rules\""), "tenants.a.endpoints.e.plugin", "no plugin `rules`"),
@@ -426,18 +450,26 @@ fn the_full_file_means_what_it_says() {
     assert_eq!((custom.id, custom.event_type), (vec!["json:/id".to_owned()], vec!["json:/type".to_owned()]));
 
     let billing = &acme.endpoints[&name("billing")];
-    assert_eq!(billing.url, "https://billing.example/hooks");
+    let Way::Push(sent) = &billing.way else { panic!("it is sent to") };
+    assert_eq!(sent.url, "https://billing.example/hooks");
     assert_eq!(billing.route.sources, Some(vec![name("github")]));
     assert!(billing.route.event_types.matches("invoice.paid") && !billing.route.event_types.matches("pull"));
-    assert_eq!(billing.plugin, Some(name("billing-rules")));
-    assert_eq!(billing.plugin_config, serde_json::json!({"region": "eu", "n": [1, 2.5, true]}));
-    assert_eq!(billing.signing_secrets.len(), 1);
-    assert_eq!(billing.timeout, second * 5);
-    assert_eq!(billing.concurrency, 4);
-    assert_eq!(billing.rate, Some(Rate { per_second: 50.0, burst: 100 }));
-    assert_eq!(billing.idempotency_header.as_str(), "x-idempotency");
+    assert_eq!(sent.plugin, Some(name("billing-rules")));
+    assert_eq!(sent.plugin_config, serde_json::json!({"region": "eu", "n": [1, 2.5, true]}));
+    assert_eq!(sent.signing_secrets.len(), 1);
+    assert_eq!(sent.timeout, second * 5);
+    assert_eq!(sent.concurrency, 4);
+    assert_eq!(billing.order, Order::ByKey(OnDead::Hold));
+    assert_eq!(acme.endpoints[&name("growing")].order, Order::Free);
+    assert_eq!(sent.rate, Some(Rate { per_second: 50.0, burst: 100 }));
+    assert_eq!(sent.idempotency_header.as_str(), "x-idempotency");
     assert_eq!(billing.terms.on_ambiguous, OnAmbiguous::Hold);
     assert_eq!(billing.terms.on_plugin_fault, OnPluginFault::Dead);
+    let breaker = billing.terms.health.breaker.unwrap();
+    assert_eq!((breaker.failures.get(), breaker.open, breaker.open_max), (5, second * 10, second * 120));
+    assert_eq!(billing.terms.health.disable_after, Some(day * 3));
+    let growing = acme.endpoints[&name("growing")].terms.health;
+    assert_eq!(growing, HealthPolicy { breaker: Some(BreakerPolicy::default()), disable_after: None });
     let retry = &billing.terms.retry;
     assert_eq!((retry.max_attempts, retry.jitter, retry.max_age), (3, Jitter::Full, Some(day * 3)));
     assert_eq!(retry.backoff, Backoff::Ladder(vec![second * 30, second * 120]));
@@ -450,9 +482,9 @@ fn the_full_file_means_what_it_says() {
         let of_alerts = key.starts_with("tenants.<name>.alerts") && key != "tenants.<name>.alerts.endpoint";
         key.starts_with("tenants.<name>.limits") || key.starts_with("tenants.<name>.retention") || of_alerts
     };
-    // A secret may be a text or a table.
-    let is_table =
-        |key: &str| !key.ends_with(".secrets") && keys.iter().any(|other| other.starts_with(&format!("{key}.")));
+    // A secret may be a text or a table, a breaker a word or a table.
+    let is_either = |key: &str| key.ends_with(".secrets") || key.ends_with(".breaker");
+    let is_table = |key: &str| !is_either(key) && keys.iter().any(|other| other.starts_with(&format!("{key}.")));
     let read: BTreeSet<&str> =
         keys.iter().map(String::as_str).filter(|key| !is_table(key) && !tenant_copy(key)).collect();
     let documented: BTreeSet<&str> = reference::paths().into_iter().collect();
@@ -468,12 +500,57 @@ fn an_empty_file_is_all_defaults() {
     assert!(settings.tenants.is_empty());
 
     let endpoint = settled(&with_endpoint("")).tenants[&name("a")].endpoints[&name("e")].clone();
-    assert_eq!((endpoint.timeout, endpoint.concurrency), (Duration::from_secs(15), 10));
-    assert_eq!(endpoint.idempotency_header.as_str(), "idempotency-key");
+    let Way::Push(sent) = &endpoint.way else { panic!("it is sent to") };
+    assert_eq!((sent.timeout, sent.concurrency), (Duration::from_secs(15), 10));
+    assert_eq!(sent.idempotency_header.as_str(), "idempotency-key");
     assert_eq!(endpoint.terms, crate::delivery::Terms::default());
-    assert_eq!(endpoint.plugin_config, serde_json::json!({}));
+    assert_eq!(sent.plugin_config, serde_json::json!({}));
     assert!(endpoint.route.sources.is_none() && endpoint.route.event_types.matches("any"));
-    assert!(endpoint.rate.is_none() && endpoint.signing_secrets.is_empty());
+    assert!(sent.rate.is_none() && sent.signing_secrets.is_empty());
+}
+
+#[test]
+fn a_pull_endpoint_keeps_what_has_a_meaning_there() {
+    let pull = |more: &str| settled(&pulled(more)).tenants[&name("a")].endpoints[&name("e")].clone();
+    let lease = |endpoint: &EndpointSettings| match &endpoint.way {
+        Way::Pull(pull) => pull.lease,
+        Way::Push(_) => panic!("it is pulled from"),
+    };
+    assert_eq!(lease(&pull("")), Duration::from_secs(30));
+    let kept = "lease = \"10m\"\nevent_types = [\"invoice.*\"]\non_ambiguous = \"hold\"\nordering = \"none\"\n\
+                retry = { max_attempts = 2, delays = [\"1s\"] }";
+    let endpoint = pull(kept);
+    assert_eq!(lease(&endpoint), Duration::from_secs(600));
+    assert!(endpoint.route.event_types.matches("invoice.paid") && !endpoint.route.event_types.matches("push"));
+    assert_eq!((endpoint.terms.on_ambiguous, endpoint.terms.retry.max_attempts), (OnAmbiguous::Hold, 2));
+    assert_eq!(endpoint.plugin(), None);
+}
+
+#[test]
+fn a_pull_endpoint_refuses_what_only_sending_needs() {
+    let of_push = [
+        "url = \"https://x.example/\"",
+        "plugin = \"rules\"",
+        "plugin_config = { region = \"eu\" }",
+        "on_plugin_fault = \"dead\"",
+        "signing_secrets = [\"env:S\"]",
+        "timeout = \"5s\"",
+        "concurrency = 4",
+        "rate = { per_second = 5 }",
+        "idempotency_header = \"x-id\"",
+        "breaker = { after = 5 }",
+        "disable_after = \"1d\"",
+        "on_dead = \"hold\"",
+    ];
+    let report = judged(&pulled(&of_push.join("\n")));
+    for (at, line) in of_push.iter().enumerate() {
+        let field = format!("tenants.a.endpoints.e.{}", line.split(' ').next().unwrap());
+        let told: Vec<_> = report.problems.iter().filter(|p| p.field == field).collect();
+        let refused = told.iter().filter(|p| p.message.contains("no meaning with `pull = true`")).collect::<Vec<_>>();
+        assert_eq!(refused.len(), 1, "{field}: {told:?}");
+        assert!(refused[0].remedy.starts_with("remove it"), "{field}: {}", refused[0].remedy);
+        assert!(matches!(refused[0].position, Position::File { line, .. } if line == at + 3), "{:?}", refused[0]);
+    }
 }
 
 #[test]
@@ -520,6 +597,8 @@ fn the_environment_has_every_kind() {
         ("HOOKGATE_SERVER__LOG__LEVEL", "warn"),
         ("HOOKGATE_TENANTS__A__ENDPOINTS__TO_ERP__URL", "https://erp.example/"),
         ("HOOKGATE_TENANTS__A__ENDPOINTS__TO_ERP__RATE", "{ per_second = 1.5 }"),
+        ("HOOKGATE_TENANTS__A__ENDPOINTS__TO_ERP__BREAKER", "true"),
+        ("HOOKGATE_TENANTS__A__ENDPOINTS__TO_ERP__DISABLE_AFTER", "false"),
         ("HOOKGATE_TENANTS__A__ENDPOINTS__TO_ERP__RETRY__MAX_ATTEMPTS", "3"),
         ("HOOKGATE_ADMIN_TOKEN", SECRET),
         ("HOOKGATE_MASTER_KEY", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"),
@@ -533,8 +612,11 @@ fn the_environment_has_every_kind() {
     assert_eq!(settings.server.ledger, Path::new("here.db"));
     assert_eq!(settings.server.log.level, LogLevel::Warn);
     let endpoint = &settings.tenants[&name("a")].endpoints[&name("to-erp")];
-    assert_eq!(endpoint.rate, Some(Rate { per_second: 1.5, burst: 2 }));
+    let Way::Push(sent) = &endpoint.way else { panic!("it is sent to") };
+    assert_eq!(sent.rate, Some(Rate { per_second: 1.5, burst: 2 }));
     assert_eq!(endpoint.terms.retry.max_attempts, 3);
+    assert_eq!(endpoint.terms.health.breaker, Some(BreakerPolicy::default()));
+    assert_eq!(endpoint.terms.health.disable_after, None);
     assert_eq!(settings.server.admin_token.unwrap().expose(), SECRET.as_bytes());
     assert_eq!(settings.server.master_key.unwrap().expose(), (0..32).collect::<Vec<u8>>());
 }
@@ -594,6 +676,7 @@ fn warnings_do_not_stop_anybody() {
         ),
         (with_endpoint("plugin_config = { a = 1 }"), "of no use"),
         (with_endpoint("sources = []"), "no source at all"),
+        (with_endpoint("disable_after = \"10m\""), "disabled until somebody enables it"),
         (with_endpoint("retry = { max_attempts = 2, delays = [\"1s\", \"2s\"] }"), "never reached"),
         ("[tenants.a.sources.s]\nscheme = \"github\"\nsecrets = [\"env:S\"]".to_owned(), "without an endpoint"),
         (

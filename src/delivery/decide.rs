@@ -1,6 +1,8 @@
 //! The one place where it is decided what becomes of a delivery: facts in, decision out.
 
-use super::{Disposition, FaultKind, MAX_WAIT, Outcome, PauseScope, Reason, RetryAfter, RetryPolicy, Verdict};
+use super::{
+    Disposition, FaultKind, HealthPolicy, MAX_WAIT, Outcome, PauseScope, Reason, RetryAfter, RetryPolicy, Verdict,
+};
 use crate::clock::Timestamp;
 use std::time::Duration;
 
@@ -38,6 +40,7 @@ pub struct Terms {
     pub retry: RetryPolicy,
     pub on_ambiguous: OnAmbiguous,
     pub on_plugin_fault: OnPluginFault,
+    pub health: HealthPolicy,
 }
 
 /// What the ledger knows of the delivery, this attempt included.
@@ -92,7 +95,9 @@ pub fn decide(outcome: &Outcome, history: &History, terms: &Terms, now: Timestam
     let case = Case { outcome, history, terms, now, chance };
     match outcome {
         Outcome::Answered { status, verdict, retry_after } => case.answered(*status, verdict, *retry_after),
-        Outcome::Unreachable { verdict, .. } | Outcome::TimedOut { verdict, .. } => case.judged(verdict, None),
+        Outcome::Unreachable { verdict, .. } | Outcome::TimedOut { verdict, .. } | Outcome::Told(verdict) => {
+            case.judged(verdict, None)
+        }
         Outcome::Faulted(fault) => match fault.kind {
             FaultKind::Unavailable => Decision {
                 endpoint: Some(EndpointEffect::PauseUntil {
@@ -152,8 +157,10 @@ impl Case<'_> {
             Verdict::Terminal(reason) => Disposition::Dead(reason.clone()).into(),
             Verdict::Retryable(hint) => {
                 let mut decision = self.again(hint.reason.clone(), hint.after, throttled);
-                if let (PauseScope::Endpoint, Disposition::RetryAt { due, .. }) = (hint.scope, &decision.disposition) {
-                    decision.endpoint = Some(EndpointEffect::PauseUntil { until: *due, why: hint.reason.clone() });
+                if let (PauseScope::Endpoint, Disposition::RetryAt { .. }) = (hint.scope, &decision.disposition) {
+                    // For as long as was asked for, also where this delivery ends before that.
+                    let until = self.now.plus(self.wait(hint.after, throttled).0);
+                    decision.endpoint = Some(EndpointEffect::PauseUntil { until, why: hint.reason.clone() });
                 }
                 decision
             }
@@ -179,12 +186,7 @@ impl Case<'_> {
         if self.history.counted >= policy.max_attempts {
             return Disposition::Dead(reason).into();
         }
-        let step = policy.jitter.spread(policy.backoff.wait_after(self.history.counted), self.chance);
-        let wished = wish.unwrap_or(step).max(throttled.unwrap_or_default());
-        let wait = match throttled {
-            Some(after) => wish.unwrap_or(step).min(MAX_WAIT).max(after.min(RETRY_AFTER_MAX)),
-            None => wished.min(MAX_WAIT),
-        };
+        let (wait, wished) = self.wait(wish, throttled);
         let due = self.now.plus(wait);
         // Due no later than its end, so that it expires on time rather than at its next step.
         let due = end(self.history, self.terms).map_or(due, |(at, _)| due.min(at.max(self.now)));
@@ -193,6 +195,18 @@ impl Case<'_> {
             endpoint: None,
             clamped_from: (wait < wished).then_some(wished),
         }
+    }
+
+    /// Until the next try, and what was wished for.
+    fn wait(&self, wish: Option<Duration>, throttled: Option<Duration>) -> (Duration, Duration) {
+        let policy = &self.terms.retry;
+        let step = policy.jitter.spread(policy.backoff.wait_after(self.history.counted), self.chance);
+        let wished = wish.unwrap_or(step).max(throttled.unwrap_or_default());
+        let wait = match throttled {
+            Some(after) => wish.unwrap_or(step).min(MAX_WAIT).max(after.min(RETRY_AFTER_MAX)),
+            None => wished.min(MAX_WAIT),
+        };
+        (wait, wished)
     }
 }
 
@@ -315,6 +329,39 @@ mod tests {
         let whole = wish(7, PauseScope::Endpoint);
         let pause = EndpointEffect::PauseUntil { until: NOW.plus(secs(7)), why: Reason::word("busy") };
         assert_eq!(whole.endpoint, Some(pause));
+    }
+
+    /// What one delivery has no time for, the others behind the endpoint have.
+    #[test]
+    fn an_endpoint_rests_beyond_the_end_of_the_delivery_that_was_answered() {
+        let hint = RetryHint { reason: Reason::word("busy"), after: None, scope: PauseScope::Endpoint };
+        let retry_after = Some(RetryAfter::Delay(secs(900)));
+        let outcome = Outcome::Answered { status: 429, verdict: Verdict::Retryable(hint), retry_after };
+        let history = History { expires_at: Some(NOW.plus(secs(60))), ..history(1) };
+        let decision = decide(&outcome, &history, &terms(), NOW, 0);
+        assert_eq!(decision.disposition.next_at(), Some(NOW.plus(secs(60))));
+        let pause = EndpointEffect::PauseUntil { until: NOW.plus(secs(900)), why: Reason::word("busy") };
+        assert_eq!(decision.endpoint, Some(pause));
+    }
+
+    #[test]
+    fn what_a_consumer_says_is_decided_like_an_answer() {
+        let nack = |after: Option<u64>| {
+            let hint = RetryHint { reason: Reason::NACKED, after: after.map(secs), scope: PauseScope::Delivery };
+            Outcome::Told(Verdict::Retryable(hint))
+        };
+        let ack = Outcome::Told(Verdict::Delivered { reference: Some("r-1".into()), reason: None });
+        let gone = Outcome::Told(Verdict::Terminal(Reason::word("no_such_order")));
+        assert_eq!(disposition(&ack, 3), Disposition::Delivered { reference: Some("r-1".into()) });
+        assert_eq!(disposition(&nack(None), 1), after(30, "nacked"));
+        assert_eq!(disposition(&nack(Some(0)), 1), after(0, "nacked"));
+        assert_eq!(disposition(&nack(Some(604_800)), 2), after(604_800, "nacked"));
+        assert_eq!(disposition(&nack(Some(5)), 3), dead("nacked"));
+        assert_eq!(disposition(&gone, 1), dead("no_such_order"));
+        // The consumer has said what became of it: nothing about it is unknown.
+        let hold = Terms { on_ambiguous: OnAmbiguous::Hold, ..terms() };
+        assert_eq!(decide(&nack(None), &history(1), &hold, NOW, 0), Decision::from(after(30, "nacked")));
+        assert_eq!([ack.as_str(), nack(None).as_str(), gone.as_str()], ["acked", "nacked", "nacked"]);
     }
 
     #[test]

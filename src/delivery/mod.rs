@@ -5,8 +5,11 @@ mod alert;
 pub mod classify;
 mod decide;
 mod endpoint;
+mod health;
+mod histogram;
 mod id;
 mod kept;
+mod order;
 mod outcome;
 mod policy;
 mod state;
@@ -21,15 +24,21 @@ pub use decide::{
     Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide, may_start,
 };
 pub use endpoint::{EndpointStatus, EventTypes, Route};
+pub use health::{
+    BREAKER_OPEN, BreakerPolicy, BreakerState, FAILING, Failing, Health, HealthPolicy, LongFailure, Pulse, Signal,
+    Step, Tripped, Turn, step,
+};
+pub use histogram::{LatencyBucket, quantile};
 pub use id::{
     AlertId, AttemptId, BadId, BadName, DeliveryId, EventId, IdText, Mint, Minted, Name, OperationId, PluginVersionId,
     TrialId,
 };
 pub use kept::{KeptBody, Measured};
+pub use order::{OnDead, Order};
 pub use outcome::{
     DecidedBy, Disposition, Fault, FaultKind, Outcome, PauseScope, Phase, Reason, RetryAfter, RetryHint, SkipReason,
     TransportKind, Verdict,
 };
-pub use policy::{Backoff, Jitter, MAX_WAIT, RetryPolicy};
+pub use policy::{Backoff, Jitter, LEASE_MAX, LEASE_MIN, MAX_WAIT, RetryPolicy};
 pub use state::DeliveryState;
 pub use trial::{BadRatio, Bounds, Counts, Judged, Ratio, Recent, Said, Share, Why, Window, judge};

@@ -12,14 +12,17 @@ use std::time::Duration;
 pub struct Reason(std::borrow::Cow<'static, str>);
 
 impl Reason {
+    pub const ACKED: Reason = Reason::word("acked");
     pub const AMBIGUOUS: Reason = Reason::word("ambiguous");
     pub const CANCELLED: Reason = Reason::word("cancelled");
+    pub const PURGED: Reason = Reason::word("purged");
     pub const CRASH_LOOP: Reason = Reason::word("crash_loop");
     pub const ENDPOINT_PAUSED: Reason = Reason::word("endpoint_paused");
     pub const EXPIRED: Reason = Reason::word("expired");
     pub const GONE: Reason = Reason::word("http_410");
     pub const INTERRUPTED: Reason = Reason::word("interrupted");
     pub const MAX_AGE: Reason = Reason::word("max_age");
+    pub const NACKED: Reason = Reason::word("nacked");
     pub const PLUGIN_FAULT: Reason = Reason::word("plugin_fault");
     pub const POLICY: Reason = Reason::word("policy");
     pub const SHUTDOWN: Reason = Reason::word("shutdown");
@@ -192,16 +195,19 @@ pub enum DecidedBy {
     Builtin,
     /// The host alone: expiry, crash budget, address policy, plugin faults.
     Host,
+    /// Who fetched it from a pull endpoint.
+    Consumer,
 }
 
 impl DecidedBy {
-    pub const ALL: [DecidedBy; 3] = [DecidedBy::Plugin, DecidedBy::Builtin, DecidedBy::Host];
+    pub const ALL: [DecidedBy; 4] = [DecidedBy::Plugin, DecidedBy::Builtin, DecidedBy::Host, DecidedBy::Consumer];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             DecidedBy::Plugin => "plugin",
             DecidedBy::Builtin => "builtin",
             DecidedBy::Host => "host",
+            DecidedBy::Consumer => "consumer",
         }
     }
 }
@@ -287,13 +293,15 @@ pub enum Outcome {
     Unreachable { kind: TransportKind, phase: Phase, verdict: Verdict },
     /// The time for the exchange ran out.
     TimedOut { phase: Phase, verdict: Verdict },
+    /// The consumer who had fetched it said what became of it.
+    Told(Verdict),
     /// `transform` gave no request: nothing was sent.
     Faulted(Fault),
     /// `transform` said that this endpoint does not get this event.
     Skipped(SkipReason),
     /// The address guard, or an invalid URL: nothing was sent, and nothing ever will be.
     Refused(Reason),
-    /// The process ended while the attempt was under way.
+    /// The process, or the consumer's lease, ended while the attempt was under way.
     Interrupted,
     /// Handed back before its first byte left: a stop, or a pause of the endpoint.
     Released(Reason),
@@ -305,6 +313,8 @@ impl Outcome {
             Outcome::Answered { .. } => "answered",
             Outcome::Unreachable { .. } => "unreachable",
             Outcome::TimedOut { .. } => "timed_out",
+            Outcome::Told(Verdict::Delivered { .. }) => "acked",
+            Outcome::Told(Verdict::Retryable(_) | Verdict::Terminal(_)) => "nacked",
             Outcome::Faulted(_) => "faulted",
             Outcome::Skipped(_) => "skipped",
             Outcome::Refused(_) => "refused",
@@ -319,6 +329,7 @@ impl Outcome {
             Outcome::Unreachable { phase, .. } | Outcome::TimedOut { phase, .. } => matches!(phase, Phase::AfterWrite),
             Outcome::Interrupted => true,
             Outcome::Answered { .. }
+            | Outcome::Told(_)
             | Outcome::Faulted(_)
             | Outcome::Skipped(_)
             | Outcome::Refused(_)

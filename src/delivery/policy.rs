@@ -5,6 +5,10 @@ use std::time::Duration;
 /// No wait exceeds seven days.
 pub const MAX_WAIT: Duration = Duration::from_secs(604_800);
 
+/// How long a consumer may have a delivery of a pull endpoint.
+pub const LEASE_MIN: Duration = Duration::from_secs(1);
+pub const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
+
 /// How a wait is spread. The random part is a fraction that is handed in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Jitter {

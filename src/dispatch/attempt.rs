@@ -8,8 +8,8 @@ use crate::clock::Timestamp;
 use crate::crash;
 use crate::delivery::classify::{Observed, after_fault, builtin};
 use crate::delivery::{
-    DecidedBy, Decision, Disposition, Fault, FaultKind, History, Outcome, Phase, Reason, RetryAfter, SkipReason, Terms,
-    TransportKind, Verdict, decide, may_start,
+    DecidedBy, Decision, Disposition, Fault, FaultKind, History, Outcome, Phase, Pulse, Reason, RetryAfter, Signal,
+    SkipReason, Terms, TransportKind, Verdict, decide, may_start,
 };
 use crate::egress::{Answer, Exchange, Failure, Outbound};
 use crate::ledger::{AttemptRecord, Claimed, LedgerError, RequestRecord, ResponseRecord, Settled, Settlement};
@@ -25,7 +25,7 @@ const SETTLE_AGAIN_AFTER: Duration = Duration::from_millis(200);
 const PLUGIN_CHANGED: Reason = Reason::word("plugin_changed");
 
 /// What is known of an attempt while it runs.
-struct Report {
+pub(super) struct Report {
     outcome: Outcome,
     decided_by: DecidedBy,
     status: Option<u16>,
@@ -36,18 +36,29 @@ struct Report {
 }
 
 impl Report {
-    fn unsent(outcome: Outcome, plugin: PluginUse) -> Self {
+    pub(super) fn unsent(outcome: Outcome, plugin: PluginUse) -> Self {
         let detail = match &outcome {
             Outcome::Faulted(fault) => Some(fault.detail.clone()),
             Outcome::Answered { .. }
             | Outcome::Unreachable { .. }
             | Outcome::TimedOut { .. }
+            | Outcome::Told(_)
             | Outcome::Skipped(_)
             | Outcome::Refused(_)
             | Outcome::Interrupted
             | Outcome::Released(_) => None,
         };
-        let decided_by = if matches!(outcome, Outcome::Skipped(_)) { DecidedBy::Plugin } else { DecidedBy::Host };
+        let decided_by = match outcome {
+            Outcome::Skipped(_) => DecidedBy::Plugin,
+            Outcome::Told(_) => DecidedBy::Consumer,
+            Outcome::Answered { .. }
+            | Outcome::Unreachable { .. }
+            | Outcome::TimedOut { .. }
+            | Outcome::Faulted(_)
+            | Outcome::Refused(_)
+            | Outcome::Interrupted
+            | Outcome::Released(_) => DecidedBy::Host,
+        };
         Report { outcome, decided_by, status: None, request: None, response: None, detail, plugin }
     }
 }
@@ -158,6 +169,7 @@ async fn send(
         timeout: target.timeout,
         body_kept_max: crew.settings.response_read_bytes_max,
     };
+    claimed.slot.sends();
     let exchange = tokio::select! {
         exchange = crew.transport.send(outbound) => exchange,
         // Whether the receiver acted will not be known: the same as if the process had ended here.
@@ -272,10 +284,22 @@ async fn judge(target: &Target, observed: Observed, view: OutcomeView<'_>, advis
 async fn settle(crew: &Crew, claimed: &Claimed, terms: &Terms, started: Timestamp, report: Report) {
     let now = crew.clock.now();
     let decision = decision(&report.outcome, &claimed.lease.history, terms, now, crew.entropy.next_u64());
-    let settlement =
-        Settlement { lease: claimed.lease, record: record(report, &decision, now.since(started)), decision, now };
+    let signal = Signal::of(&report.outcome, now);
+    let pulse = signal.map(|signal| Pulse {
+        signal,
+        policy: terms.health,
+        chance: match signal {
+            Signal::Works => 0,
+            Signal::Fails => crew.entropy.next_u64(),
+        },
+    });
+    let record = record(report, &decision, now.since(started));
+    let settlement = Settlement { lease: claimed.lease, record, decision, pulse, now };
     crew.tally.count(&settlement, claimed.event.accepted_at);
     write_down(crew, settlement).await;
+    if let Some(signal) = signal {
+        claimed.slot.tell(signal);
+    }
 }
 
 /// An attempt that was handed back because its time is over ends the delivery; everything else is `decide`'s.
@@ -288,6 +312,7 @@ pub(super) fn decision(outcome: &Outcome, history: &History, terms: &Terms, now:
         Outcome::Answered { .. }
         | Outcome::Unreachable { .. }
         | Outcome::TimedOut { .. }
+        | Outcome::Told(_)
         | Outcome::Faulted(_)
         | Outcome::Skipped(_)
         | Outcome::Refused(_)
@@ -318,7 +343,7 @@ pub(super) async fn write_down(crew: &Crew, settlement: Settlement) {
     }
 }
 
-fn record(report: Report, decision: &Decision, duration: Duration) -> AttemptRecord {
+pub(super) fn record(report: Report, decision: &Decision, duration: Duration) -> AttemptRecord {
     let (verdict, reason) = words(&report.outcome, &decision.disposition);
     AttemptRecord {
         outcome: report.outcome.as_str(),
@@ -348,15 +373,16 @@ pub(super) fn words(outcome: &Outcome, disposition: &Disposition) -> (Option<&'s
         | Disposition::Released { reason, .. } => Some(reason.clone()),
         Disposition::Delivered { .. } => None,
     };
+    let told = |verdict: &Verdict| match verdict {
+        Verdict::Delivered { reason, .. } => reason.clone(),
+        Verdict::Retryable(hint) => Some(hint.reason.clone()),
+        Verdict::Terminal(reason) => Some(reason.clone()),
+    };
     match outcome {
         Outcome::Answered { status, verdict, .. } => {
-            let told = match verdict {
-                Verdict::Delivered { reason, .. } => reason.clone(),
-                Verdict::Retryable(hint) => Some(hint.reason.clone()),
-                Verdict::Terminal(reason) => Some(reason.clone()),
-            };
-            (Some(verdict.as_str()), told.unwrap_or_else(|| Reason::status(*status)))
+            (Some(verdict.as_str()), told(verdict).unwrap_or_else(|| Reason::status(*status)))
         }
+        Outcome::Told(verdict) => (Some(verdict.as_str()), told(verdict).unwrap_or(Reason::ACKED)),
         Outcome::Unreachable { kind, verdict, .. } => {
             (Some(verdict.as_str()), own.unwrap_or(Reason::word(kind.as_str())))
         }

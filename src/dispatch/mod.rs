@@ -1,4 +1,4 @@
-//! Push: claim → transform → send → classify → decide → settle.
+//! Push and, in [`Desk`], pull. Push: claim → transform → send → classify → decide → settle.
 //!
 //! Work comes in two ways and walks one: what was accepted with a slot arrives from the ledger's memory
 //! ([`Dispatcher::run`] takes it as it is committed), what waits is claimed in fair rounds. Authoritative is the
@@ -8,6 +8,7 @@ mod adviser;
 mod attempt;
 mod draft;
 mod headers;
+mod pull;
 mod rescue;
 mod rounds;
 mod shadow;
@@ -16,9 +17,10 @@ mod targets;
 mod time;
 mod trial;
 
+pub use pull::Desk;
 pub use rescue::requeue_interrupted;
 pub use tally::Tally;
-pub use targets::{Advice, InUse, Live, Target, Targets, Use};
+pub use targets::{Advice, InUse, Live, Target, Targets, Use, Way};
 pub use trial::{Identity, Trial};
 
 use crate::clock::ClockWatch;

@@ -35,9 +35,15 @@ impl Default for Tally {
 impl Tally {
     /// One attempt, and the terminal state it led to, if any.
     pub(super) fn count(&self, settlement: &Settlement, accepted_at: Timestamp) {
+        let record = &settlement.record;
+        self.duration.record(record.duration.as_secs_f64());
+        self.fetched(settlement, accepted_at);
+    }
+
+    /// One attempt of a consumer, whose duration is its own affair.
+    pub(super) fn fetched(&self, settlement: &Settlement, accepted_at: Timestamp) {
         let Settlement { record, decision, now, .. } = settlement;
         self.attempt(record.outcome);
-        self.duration.record(record.duration.as_secs_f64());
         match &decision.disposition {
             Disposition::Delivered { .. } => {
                 self.latency.record(now.since(accepted_at).as_secs_f64());

@@ -1,7 +1,7 @@
 //! Where deliveries go, as the dispatcher needs to know it.
 
 use super::trial::Trial;
-use crate::delivery::{Name, PluginVersionId, Terms};
+use crate::delivery::{Name, Order, PluginVersionId, Terms};
 use crate::ledger::{EndpointKey, SourceKey};
 use crate::plugin::Rules;
 use crate::verify::standard::Signer;
@@ -18,9 +18,27 @@ pub struct Target {
     pub url: url::Url,
     pub timeout: Duration,
     pub terms: Terms,
+    pub order: Order,
     pub signer: Signer,
     pub idempotency_header: HeaderName,
     pub advice: Advice,
+}
+
+/// How an endpoint's deliveries get there.
+#[derive(Clone)]
+pub enum Way {
+    Push(Arc<Target>),
+    /// Consumers fetch them.
+    Pull(Arc<Terms>),
+}
+
+impl Way {
+    pub fn terms(&self) -> &Terms {
+        match self {
+            Way::Push(target) => &target.terms,
+            Way::Pull(terms) => terms,
+        }
+    }
 }
 
 /// Whom to ask about the endpoint's events and answers.
@@ -78,21 +96,32 @@ pub struct Targets {
 
 #[derive(Default)]
 struct Map {
-    endpoints: HashMap<EndpointKey, Arc<Target>>,
+    endpoints: HashMap<EndpointKey, Way>,
     sources: HashMap<SourceKey, Name>,
 }
 
 impl Targets {
-    pub fn replace(&self, endpoints: HashMap<EndpointKey, Arc<Target>>, sources: HashMap<SourceKey, Name>) {
+    pub fn replace(&self, endpoints: HashMap<EndpointKey, Way>, sources: HashMap<SourceKey, Name>) {
         self.current.store(Arc::new(Map { endpoints, sources }));
     }
 
+    /// Where to send, if it is sent to.
     pub fn endpoint(&self, key: EndpointKey) -> Option<Arc<Target>> {
+        match self.current.load().endpoints.get(&key) {
+            Some(Way::Push(target)) => Some(Arc::clone(target)),
+            Some(Way::Pull(_)) | None => None,
+        }
+    }
+
+    pub fn way(&self, key: EndpointKey) -> Option<Way> {
         self.current.load().endpoints.get(&key).cloned()
     }
 
+    /// In the order of their keys, so that what is done to each is done in one order.
     pub fn endpoints(&self) -> Vec<EndpointKey> {
-        self.current.load().endpoints.keys().copied().collect()
+        let mut all: Vec<EndpointKey> = self.current.load().endpoints.keys().copied().collect();
+        all.sort_unstable();
+        all
     }
 
     pub fn source(&self, key: SourceKey) -> Option<Name> {

@@ -255,7 +255,8 @@ pub(super) fn told(outcome: &Outcome, fault: Option<FaultKind>) -> Option<Told> 
     match outcome {
         Outcome::Answered { verdict, .. }
         | Outcome::Unreachable { verdict, .. }
-        | Outcome::TimedOut { verdict, .. } => Some(of_verdict(verdict)),
+        | Outcome::TimedOut { verdict, .. }
+        | Outcome::Told(verdict) => Some(of_verdict(verdict)),
         Outcome::Skipped(reason) => Some(Told { said: Said::Skipped, why: Some(reason.0.to_string()) }),
         Outcome::Faulted(fault) => of_fault(fault.kind),
         Outcome::Refused(_) | Outcome::Interrupted | Outcome::Released(_) => None,

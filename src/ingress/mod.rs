@@ -146,7 +146,7 @@ impl Ingress {
         let now = self.clock.now();
         let deliveries = inlet
             .destinations(&event.event_type)
-            .map(|endpoint| NewDelivery { endpoint, slot: self.slots.take_for_arrival(endpoint, now) })
+            .map(|endpoint| NewDelivery { endpoint, slot: self.slots.take_for_arrival(endpoint, now), order: None })
             .collect();
         let accept = Accept { tenant: inlet.tenant, source: Some(inlet.source_key), event, deliveries, now };
         let accepted = self.ledger.accept(accept).await.map_err(Rejection::Ledger)?;
@@ -162,6 +162,11 @@ impl Ingress {
                 answer::accepted(event, true, inlet.source.answers())
             }
             Accepted::KeyReused(event) => return Err(Rejection::KeyReused(event)),
+            // Only what is published is coalesced.
+            Accepted::TooLateAt(_) => {
+                let text = "an event of a source was taken for a coalesced one".to_owned();
+                return Err(Rejection::Ledger(LedgerError::Unavailable(text)));
+            }
         };
         crash::point("I5");
         Ok(answer)

@@ -9,15 +9,21 @@
 
 mod adoptions;
 mod alerts;
+mod answers;
+mod dead_letters;
 mod error;
 mod operations;
+mod ordering;
+mod pace;
 mod past;
 mod plugins;
+mod pull;
 mod queue;
 mod records;
 mod rejections;
 mod slots;
 pub mod sqlite;
+mod stats;
 mod trials;
 mod wakes;
 
@@ -26,30 +32,42 @@ pub use alerts::{
     ALERTS_KEPT_MAX, AlertNotes, AlertQuestion, AlertRow, AlertShown, AlertTold, Alerts, DEADLINES_PAGE, DeadlinePage,
     DeadlinePlace, DeadlineQuestion, KnownFacts, STATUS_CHANGES_MAX, ToTell, WhichAlerts,
 };
+pub use answers::{ANSWER_BYTES_MAX, ANSWERS_KEPT_FOR, Answers, KeptAnswer, RequestId};
+pub use dead_letters::{
+    Advanced, BULK_STEP_MAX, BegunOperation, DeadDestination, DeadFilter, DeadLetters, NewOperation,
+    OPERATIONS_KEPT_MAX, OPERATIONS_OPEN_MAX, OPERATIONS_RUNNING_MAX, OperationChange, OperationChanged, OperationRow,
+    OperationState, PurgePlace, Purged, Results, Skipped, Wave, WaveResult,
+};
 pub use error::LedgerError;
 pub use operations::{
-    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, RequestId, ResolveAs, Resolved, Retention,
+    Cancelled, EndpointChange, Operations, Pruned, Redrive, Redriven, ResolveAs, Resolved, Retention,
 };
+pub use ordering::OrderingKey;
 pub use past::{Past, PastAttempt, PastDetail, PastEvent, PastFilter, PastPage, PastPlace, PastRoom};
 pub use plugins::{
     ACTIVATIONS_MAX, Activate, Activated, ActivationRow, Change, Disable, FaultRow, Findings, History, Judgement,
     PLUGIN_PAUSES, Plugins, REJECTED_MAX, Rejection, Upload, UploadRow, Uploaded, VERSIONS_MAX, VersionRow,
     VersionState,
 };
+pub use pull::{Consume, Consumed, Ended, Extension, Handed, Held, Lapsed, Pull, Receipt, Strayed};
 pub use queue::{
     Accept, Accepted, AttemptRecord, Claimed, Claims, Declaration, DeclaredEndpoint, DeclaredTenant, Directory,
     EndpointEntry, EventContent, Lease, LogRecord, NewDelivery, Queue, RequestRecord, ResponseRecord, Settled,
     Settlement, TenantEntry,
 };
 pub use records::{
-    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointState, EventFilter,
-    EventRow, Gauges, Page, PageRequest, Records,
+    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointState,
+    EventFilter, EventRow, Gauges, Page, PageRequest, Records, RevisionRow,
 };
 pub use rejections::{
     BodyFacts, REJECTION_DETAIL_BYTES_MAX, REJECTIONS_MAX, REJECTIONS_PER_SOURCE_MAX, Rejected, RejectionFilter,
     RejectionRow, Rejections,
 };
 pub use slots::{EndpointCaps, Slot, Slots, Taken};
+pub use stats::{
+    BadWindow, CLOSINGS_MAX, Closed, Count, EndpointStats, ReasonCount, SourceStats, Stats, StatsQuery, StatsWindow,
+    Tally, TenantStats,
+};
 pub use trials::{
     Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted, PutBack,
     TRIALS_MAX, Told, TrialRow, Trials,
@@ -57,9 +75,39 @@ pub use trials::{
 pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
-pub trait Ledger: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials + Alerts {}
+pub trait Ledger:
+    Queue
+    + Pull
+    + Records
+    + Operations
+    + DeadLetters
+    + Rejections
+    + Adoptions
+    + Answers
+    + Plugins
+    + Past
+    + Trials
+    + Stats
+    + Alerts
+{
+}
 
-impl<T: Queue + Records + Operations + Rejections + Adoptions + Plugins + Past + Trials + Alerts> Ledger for T {}
+impl<T> Ledger for T where
+    T: Queue
+        + Pull
+        + Records
+        + Operations
+        + DeadLetters
+        + Rejections
+        + Adoptions
+        + Answers
+        + Plugins
+        + Past
+        + Trials
+        + Stats
+        + Alerts
+{
+}
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

@@ -1,6 +1,6 @@
 //! What an operator can do, and what time does to rows.
 
-use super::{LedgerError, TenantKey};
+use super::{LedgerError, RequestId, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Name};
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Verbs that change state on somebody's word, and retention.
 #[async_trait]
 pub trait Operations: Send + Sync + 'static {
-    /// From `dead` alone: the next generation, a fresh budget, due now; the same delivery id and idempotency key. Asked
+    /// From `dead`, or from `resolved` as not sent: the next generation, a fresh budget, due now; the same delivery id and idempotency key. Asked
     /// again under the same request id, it changes nothing and answers as it did.
     async fn redrive(&self, redrive: Redrive, now: Timestamp) -> Result<Redriven, LedgerError>;
     /// From `pending` alone.
@@ -48,24 +48,6 @@ pub struct Redrive {
     pub request: Option<RequestId>,
 }
 
-/// What a caller calls one request, so that a repetition of it is known.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RequestId(String);
-
-impl RequestId {
-    pub const CHARS_MAX: usize = 255;
-
-    /// `None`: not 1 to 255 visible ASCII characters.
-    pub fn new(text: &str) -> Option<Self> {
-        let right = (1..=Self::CHARS_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
-        right.then(|| RequestId(text.to_owned()))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Redriven {
     Done {
@@ -73,7 +55,7 @@ pub enum Redriven {
         revision: u32,
     },
     NotFound,
-    /// Only dead letters are redriven.
+    /// Only dead letters are redriven, and what was found unsent.
     NotDead(DeliveryState),
     /// Retention has taken the payload: redrive with a new one.
     PayloadErased,

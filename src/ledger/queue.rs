@@ -1,10 +1,10 @@
 //! The way of an event through the ledger: accept, claim, settle, rescue.
 
-use super::{EndpointKey, LedgerError, Slot, SourceKey, TenantKey};
+use super::{EndpointKey, LedgerError, OrderingKey, Slot, SourceKey, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{
     AttemptId, DecidedBy, Decision, DeliveryId, EndpointStatus, EventId, History, KeptBody, Name, PluginVersionId,
-    Reason,
+    Pulse, Reason,
 };
 use crate::secret::Secret;
 use crate::verify::{Event, Verified};
@@ -25,7 +25,8 @@ pub trait Queue: Send + Sync + 'static {
     /// One event with all its deliveries and its dedup key, durable when this returns. A delivery that came with a
     /// slot is in flight from this commit on, and is handed to the dispatcher by the ledger itself, so that a caller
     /// who goes away loses nothing; one without is pending. A slot for an endpoint that is closed at the commit is
-    /// given back and the delivery is pending.
+    /// given back and the delivery is pending. A coalesced event takes the place of those before it in its window, wherever
+    /// both go and nothing was tried.
     async fn accept(&self, accept: Accept) -> Result<Accepted, LedgerError>;
 
     /// Leases at most one due delivery for each slot, the oldest due first per endpoint, and records the start of its
@@ -36,8 +37,9 @@ pub trait Queue: Send + Sync + 'static {
     /// Consumes the lease; a lease that another has taken over is `LeaseLost`, and nothing is written.
     async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled, LedgerError>;
 
-    /// Takes over leases that ended by `expired_by` (`Timestamp::MAX`: every one, as at the start of the only
-    /// process), at most `limit`, under a new token. What becomes of them is for the caller to decide and settle.
+    /// Takes over leases that ended by `expired_by` (`Timestamp::MAX`: every one of the gateway's own, as at the start
+    /// of the only process), at most `limit`, under a new token; those of consumers in no case before they end. What
+    /// becomes of them is for the caller to decide and settle.
     async fn rescue(&self, expired_by: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError>;
 
     /// Pending deliveries whose event expired after `after` and by `now`, leased so that their end can be settled: also
@@ -45,7 +47,7 @@ pub trait Queue: Send + Sync + 'static {
     async fn overdue(&self, after: Timestamp, limit: usize, now: Timestamp) -> Result<Vec<Lease>, LedgerError>;
 
     /// Pending deliveries of these endpoints whose generation began by the time beside each, leased so that their end can
-    /// be settled: for closed endpoints, which no claim reaches. At most `limit`; fewer means that there are no more.
+    /// be settled: for closed endpoints, and what waits for its key's turn, which no claim reaches. At most `limit`; fewer means that there are no more.
     async fn outlived(
         &self,
         began_by: Vec<(EndpointKey, Timestamp)>,
@@ -53,9 +55,10 @@ pub trait Queue: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Vec<Lease>, LedgerError>;
 
-    /// Puts right what a wall clock that was set has moved away: every lease that is held ends at `leases_until`, and
-    /// no pending delivery of these endpoints stays due later than the wait beside it from `now` on, or, where it was
-    /// given a longer one, than that. In transactions of a thousand rows at most. Returns how many are due earlier now.
+    /// Puts right what a wall clock that was set has moved away: every lease of the gateway's own ends at
+    /// `leases_until`, and no pending delivery of these endpoints stays due later than the wait beside it from `now` on,
+    /// or, where it was given a longer one, than that; nor does a breaker stay open for longer than it opened for. In
+    /// transactions of a thousand rows at most. Returns how many are due earlier now.
     async fn reanchor(
         &self,
         leases_until: Timestamp,
@@ -86,7 +89,7 @@ pub struct DeclaredTenant {
 #[derive(Clone, Debug)]
 pub struct DeclaredEndpoint {
     pub name: Name,
-    /// The host of its URL, for the delivery log.
+    /// The host of its URL, or what stands in its place, for the delivery log.
     pub host: String,
     /// Kept as the endpoint's generated signing secret if it has none yet; `None` when the file names its secrets.
     pub generated_secret: Option<Secret>,
@@ -130,6 +133,8 @@ pub struct NewDelivery {
     pub endpoint: EndpointKey,
     /// With a slot, the delivery starts at once.
     pub slot: Option<Slot>,
+    /// With a key, it waits for those of its endpoint and key that were accepted before it, and takes no slot.
+    pub order: Option<OrderingKey>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,6 +144,8 @@ pub enum Accepted {
     Duplicate(EventId),
     /// The same dedup key with another body: the first is kept.
     KeyReused(EventId),
+    /// It is coalesced until this time, and would be too late by then: nothing is kept.
+    TooLateAt(Timestamp),
 }
 
 /// The right to settle one attempt, with what the ledger knew when it was given. The token fences whoever comes late:
@@ -155,6 +162,8 @@ pub struct Lease {
     /// The attempt's, gapless over all attempts of the delivery, from 1.
     pub number: u32,
     pub started_at: Timestamp,
+    /// From when on this generation could be sent: its beginning, or the event's `deliver_at` if that was later.
+    pub eligible_at: Timestamp,
     pub history: History,
 }
 
@@ -204,6 +213,8 @@ pub struct Settlement {
     pub lease: Lease,
     pub record: AttemptRecord,
     pub decision: Decision,
+    /// What it says of the endpoint, if anything.
+    pub pulse: Option<Pulse>,
     pub now: Timestamp,
 }
 

@@ -1,8 +1,10 @@
-//! What can be read: events, deliveries, attempts, dead letters, counts. Always within one tenant.
+//! What can be read: events, deliveries, attempts, counts. Always within one tenant.
 
 use super::{EndpointKey, LedgerError, TenantKey};
 use crate::clock::Timestamp;
-use crate::delivery::{AttemptId, DeliveryId, DeliveryState, EndpointStatus, EventId, Name, PluginVersionId};
+use crate::delivery::{
+    AttemptId, BreakerState, DeliveryId, DeliveryState, EndpointStatus, EventId, Failing, Health, Name, PluginVersionId,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::Serialize;
@@ -28,8 +30,14 @@ pub trait Records: Send + Sync + 'static {
         page: &PageRequest,
     ) -> Result<Page<DeliveryRow>, LedgerError>;
     async fn delivery(&self, tenant: TenantKey, id: DeliveryId) -> Result<Option<DeliveryDetail>, LedgerError>;
-    /// The DLQ by host × status × reason, the largest first, at most 1,000.
-    async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError>;
+    /// What a delivery sends, or sent as an earlier revision. `None`: there is none such. `Some(None)` inside: erased by
+    /// retention.
+    async fn delivery_body(
+        &self,
+        tenant: TenantKey,
+        id: DeliveryId,
+        revision: Option<u32>,
+    ) -> Result<Option<Option<BodyRow>>, LedgerError>;
     /// One per endpoint of the tenant that was ever declared, by name.
     async fn endpoints(&self, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, LedgerError>;
     /// Kept in memory and true to the last commit: never a scan.
@@ -96,6 +104,10 @@ pub struct EventRow {
     pub deliver_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
+    pub ordering_key: Option<String>,
+    pub coalesce_key: Option<String>,
+    /// The event that took its place in their coalescing window.
+    pub superseded_by: Option<EventId>,
     /// The ids of its deliveries; filled for a single event only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deliveries: Option<Vec<DeliveryId>>,
@@ -132,14 +144,31 @@ pub struct DeliveryRow {
     pub idempotency_key: String,
     /// The note of the last redrive or resolution.
     pub note: Option<String>,
+    /// Where its endpoint orders by key: the key in whose order it is sent.
+    pub ordering_key: Option<String>,
+    /// The first delivery of its key, for whose end it waits.
+    pub held_by: Option<DeliveryId>,
+    /// It was redriven after its key had gone on without it.
+    pub out_of_order: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct DeliveryDetail {
     #[serde(flatten)]
     pub delivery: DeliveryRow,
+    /// The payloads that it was corrected to, in their order; the first of all is the event's.
+    pub revisions: Vec<RevisionRow>,
     /// Oldest first. The one in flight, if any, is last and has no outcome.
     pub attempts: Vec<AttemptRow>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct RevisionRow {
+    pub revision: u32,
+    /// Unknown of those that an older version made.
+    pub made_at: Option<Timestamp>,
+    pub note: Option<String>,
+    pub body_erased: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -205,6 +234,37 @@ pub struct EndpointState {
     pub dead: u64,
     /// The oldest pending delivery's creation.
     pub oldest_pending_at: Option<Timestamp>,
+    #[serde(flatten)]
+    pub health: EndpointHealth,
+}
+
+/// How an endpoint fares, for people.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointHealth {
+    /// `closed`, `open` or `half_open`.
+    pub breaker_state: &'static str,
+    /// When it lets a probe through.
+    pub breaker_until: Option<Timestamp>,
+    pub failures_in_a_row: u32,
+    pub failing_since: Option<Timestamp>,
+    #[serde(skip)]
+    pub failing: Option<Failing>,
+}
+
+impl EndpointHealth {
+    pub fn of(health: &Health, now: Timestamp) -> Self {
+        let breaker = health.breaker(now);
+        EndpointHealth {
+            breaker_state: breaker.as_str(),
+            breaker_until: match breaker {
+                BreakerState::Open { until } => Some(until),
+                BreakerState::Closed | BreakerState::HalfOpen => None,
+            },
+            failures_in_a_row: health.failing.map_or(0, |failing| failing.failures.get()),
+            failing_since: health.failing.map(|failing| failing.since),
+            failing: health.failing,
+        }
+    }
 }
 
 /// Counts over the whole ledger.
@@ -215,6 +275,8 @@ pub struct Gauges {
     pub dead: u64,
     pub oldest_dead_at: Option<Timestamp>,
     pub endpoints_paused: u64,
+    /// Those of which it was said that they will be disabled if they go on failing.
+    pub endpoints_failing: u64,
     pub ledger_bytes: u64,
     pub wal_bytes: u64,
 }

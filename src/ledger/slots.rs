@@ -3,17 +3,21 @@
 //!
 //! Work that waits in the ledger goes before work that arrives: while an endpoint has a backlog, an arriving event
 //! gets no slot and queues behind it.
+//!
+//! An endpoint that was closed begins slowly: one slot when it opens again, one more for each send that went well, one
+//! half for each that did not, until its cap is reached. So it doubles with each round, and nobody who has just come
+//! back is met by a wave; behind a breaker, which only a probe that went well closes, one probe at a time goes out.
 
+use super::pace::Pace;
 use super::{EndpointKey, TenantKey, Wakes};
 use crate::clock::Timestamp;
+use crate::delivery::Signal;
 use arc_swap::ArcSwap;
-use governor::clock::{Clock as _, DefaultClock};
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What an endpoint may have under way.
 #[derive(Clone, Debug)]
@@ -74,71 +78,113 @@ struct Lane {
     total: Arc<Gate>,
     wakes: Arc<Wakes>,
     lease_for_millis: AtomicI64,
-    rate: ArcSwap<Option<((Duration, NonZeroU32), DefaultDirectRateLimiter)>>,
+    pace: ArcSwap<Option<Pace>>,
+    /// What `own` may grow to.
+    concurrency: AtomicU32,
+    /// How often it was closed: what began before says nothing of the time after.
+    closings: AtomicU32,
+    /// Held while the cap of `own` is changed.
+    ramp: Mutex<()>,
     /// Milliseconds since the epoch from which sends may start; `i64::MAX`: not until somebody says so.
     opens_at: AtomicI64,
     /// Due work waits in the ledger.
     backlog: AtomicBool,
 }
 
+impl Lane {
+    fn hold_ramp(&self) -> MutexGuard<'_, ()> {
+        self.ramp.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_concurrency(&self, concurrency: u32) {
+        let _held = self.hold_ramp();
+        let before = self.concurrency.swap(concurrency, Ordering::Relaxed);
+        let cap = self.own.cap.load(Ordering::Relaxed);
+        let ramping = cap < before;
+        self.own.cap.store(if ramping { cap.min(concurrency) } else { concurrency }, Ordering::Relaxed);
+    }
+
+    fn begin_slowly(&self) {
+        let _held = self.hold_ramp();
+        self.closings.fetch_add(1, Ordering::AcqRel);
+        self.own.cap.store(self.concurrency.load(Ordering::Relaxed).min(1), Ordering::Relaxed);
+    }
+}
+
 /// All slots of the process.
 #[derive(Debug)]
 pub struct Slots {
     total: Arc<Gate>,
-    tenants: std::sync::Mutex<HashMap<TenantKey, Arc<Gate>>>,
+    tenants: Mutex<HashMap<TenantKey, Arc<Gate>>>,
     lanes: ArcSwap<HashMap<EndpointKey, Arc<Lane>>>,
-    /// What the ledger said of every endpoint that is closed, also before it had caps here.
-    closed: std::sync::Mutex<HashMap<EndpointKey, Timestamp>>,
+    told: Mutex<Told>,
     wakes: Arc<Wakes>,
-    clock: DefaultClock,
+    began: Instant,
+}
+
+/// What the ledger said, also before an endpoint had caps here.
+#[derive(Debug, Default)]
+struct Told {
+    closed: HashMap<EndpointKey, Timestamp>,
+    /// Those of an earlier process, which may have sent a burst a moment ago.
+    earlier: HashSet<EndpointKey>,
 }
 
 impl Slots {
     pub fn new(wakes: Arc<Wakes>) -> Self {
         Slots {
             total: Arc::default(),
-            tenants: std::sync::Mutex::default(),
+            tenants: Mutex::default(),
             lanes: ArcSwap::default(),
-            closed: std::sync::Mutex::default(),
+            told: Mutex::default(),
             wakes,
-            clock: DefaultClock::default(),
+            began: Instant::now(),
         }
     }
 
     /// Lays down the caps. What is in flight stays counted; endpoints not listed get no more slots.
     pub fn configure(&self, endpoints: Vec<EndpointCaps>, per_tenant: u32, total: u32) {
         self.total.cap.store(total, Ordering::Relaxed);
-        let mut tenants = self.tenants.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         // Held until the new lanes are in place, so that no closing falls between the old and the new.
-        let closed = self.closed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let told = self.told();
         let before = self.lanes.load_full();
         let mut lanes = HashMap::with_capacity(endpoints.len());
         for caps in endpoints {
             let tenant = tenants.entry(caps.tenant).or_default();
             tenant.cap.store(per_tenant, Ordering::Relaxed);
+            let earlier = before.contains_key(&caps.endpoint) || told.earlier.contains(&caps.endpoint);
             let lane = before.get(&caps.endpoint).cloned().unwrap_or_else(|| {
-                Arc::new(Lane {
+                let closed = told.closed.get(&caps.endpoint);
+                let lane = Lane {
                     endpoint: caps.endpoint,
                     own: Gate::default(),
                     tenant: Arc::clone(tenant),
                     total: Arc::clone(&self.total),
                     wakes: Arc::clone(&self.wakes),
                     lease_for_millis: AtomicI64::new(0),
-                    rate: ArcSwap::default(),
-                    opens_at: AtomicI64::new(closed.get(&caps.endpoint).map_or(i64::MIN, |t| t.as_millis())),
+                    pace: ArcSwap::default(),
+                    concurrency: AtomicU32::new(0),
+                    closings: AtomicU32::new(0),
+                    ramp: Mutex::default(),
+                    opens_at: AtomicI64::new(closed.map_or(i64::MIN, |t| t.as_millis())),
                     backlog: AtomicBool::new(false),
-                })
+                };
+                lane.set_concurrency(caps.concurrency);
+                if closed.is_some() {
+                    lane.begin_slowly();
+                }
+                Arc::new(lane)
             });
-            lane.own.cap.store(caps.concurrency, Ordering::Relaxed);
+            lane.set_concurrency(caps.concurrency);
             let millis = i64::try_from(caps.lease_for.as_millis()).unwrap_or(i64::MAX);
             lane.lease_for_millis.store(millis, Ordering::Relaxed);
-            if lane.rate.load().as_ref().as_ref().map(|(rate, _)| *rate) != caps.rate {
-                let limiter = caps.rate.and_then(|rate| {
-                    // `None` only for a period of zero: no limit.
-                    let quota = Quota::with_period(rate.0)?.allow_burst(rate.1);
-                    Some((rate, RateLimiter::direct(quota)))
+            if lane.pace.load().as_ref().as_ref().map(Pace::rate) != caps.rate {
+                let pace = caps.rate.map(|(period, burst)| match earlier {
+                    true => Pace::empty(period, burst, self.began.elapsed()),
+                    false => Pace::full(period, burst),
                 });
-                lane.rate.store(Arc::new(limiter));
+                lane.pace.store(Arc::new(pace));
             }
             lanes.insert(caps.endpoint, lane);
         }
@@ -147,14 +193,34 @@ impl Slots {
 
     /// The ledger says so whenever an endpoint's status is committed. `None`: open.
     pub fn close_until(&self, endpoint: EndpointKey, until: Option<Timestamp>) {
-        let mut closed = self.closed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut told = self.told();
         match until {
-            Some(until) => closed.insert(endpoint, until),
-            None => closed.remove(&endpoint),
+            Some(until) => told.closed.insert(endpoint, until),
+            None => told.closed.remove(&endpoint),
         };
         if let Some(lane) = self.lanes.load().get(&endpoint) {
             lane.opens_at.store(until.map_or(i64::MIN, Timestamp::as_millis), Ordering::Release);
+            if until.is_some() {
+                lane.begin_slowly();
+            }
         }
+    }
+
+    /// The ledger knew this endpoint when it was opened: it may have sent its burst a moment ago.
+    pub fn known_before(&self, endpoint: EndpointKey) {
+        self.told().earlier.insert(endpoint);
+    }
+
+    /// How many it may have in flight now, while that is less than its concurrency.
+    pub fn ramp(&self, endpoint: EndpointKey) -> Option<u32> {
+        let lanes = self.lanes.load();
+        let lane = lanes.get(&endpoint)?;
+        let cap = lane.own.cap.load(Ordering::Relaxed);
+        (cap < lane.concurrency.load(Ordering::Relaxed)).then_some(cap)
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a send that has a slot may still start: a pause hands back what has not been sent.
@@ -206,7 +272,7 @@ impl Slots {
     /// The dispatcher begins a round: whoever is turned away from now on says so again.
     pub fn begin_round(&self) {
         self.total.starved.store(false, Ordering::Release);
-        for tenant in self.tenants.lock().unwrap_or_else(std::sync::PoisonError::into_inner).values() {
+        for tenant in self.tenants.lock().unwrap_or_else(PoisonError::into_inner).values() {
             tenant.starved.store(false, Ordering::Release);
         }
     }
@@ -237,37 +303,70 @@ impl Slots {
             lane.own.leave();
             return Taken::Full;
         }
-        if let Some((_, limiter)) = lane.rate.load().as_ref()
-            && let Err(until) = limiter.check()
+        if let Some(pace) = lane.pace.load().as_ref()
+            && let Err(wait) = pace.take(self.began.elapsed())
         {
             lane.total.leave();
             lane.tenant.leave();
             lane.own.leave();
             // A millisecond more, since the wait is cut to whole ones.
-            return Taken::NotBefore(now.plus(until.wait_time_from(self.clock.now()) + Duration::from_millis(1)));
+            return Taken::NotBefore(now.plus(wait + Duration::from_millis(1)));
         }
-        Taken::Slot(Slot(Arc::clone(lane)))
+        let closings = lane.closings.load(Ordering::Acquire);
+        Taken::Slot(Slot { lane: Arc::clone(lane), closings, sent: AtomicBool::new(false) })
     }
 }
 
 /// The right to have one delivery of one endpoint in flight; given back when dropped.
 #[derive(Debug)]
-pub struct Slot(Arc<Lane>);
+pub struct Slot {
+    lane: Arc<Lane>,
+    closings: u32,
+    sent: AtomicBool,
+}
 
 impl Slot {
     pub fn endpoint(&self) -> EndpointKey {
-        self.0.endpoint
+        self.lane.endpoint
     }
 
     /// How long a lease against it lasts.
     pub fn lease_for(&self) -> Duration {
-        Duration::from_millis(u64::try_from(self.0.lease_for_millis.load(Ordering::Relaxed)).unwrap_or(0))
+        Duration::from_millis(u64::try_from(self.lane.lease_for_millis.load(Ordering::Relaxed)).unwrap_or(0))
+    }
+
+    /// A request goes out: from here on it counts against the rate.
+    pub fn sends(&self) {
+        self.sent.store(true, Ordering::Relaxed);
+    }
+
+    /// What was learned from it, once that is settled.
+    pub fn tell(&self, signal: Signal) {
+        let lane = &self.lane;
+        let full = || lane.concurrency.load(Ordering::Relaxed);
+        if lane.own.cap.load(Ordering::Relaxed) >= full() {
+            return;
+        }
+        let _held = lane.hold_ramp();
+        if lane.closings.load(Ordering::Acquire) == self.closings {
+            let cap = lane.own.cap.load(Ordering::Relaxed);
+            let next = match signal {
+                Signal::Works => cap.saturating_add(1),
+                Signal::Fails => (cap / 2).max(1),
+            };
+            lane.own.cap.store(next.min(full()), Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let lane = &self.0;
+        let lane = &self.lane;
+        if !*self.sent.get_mut()
+            && let Some(pace) = lane.pace.load().as_ref()
+        {
+            pace.put_back();
+        }
         lane.total.leave();
         lane.tenant.leave();
         lane.own.leave();
@@ -407,6 +506,80 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!(slots.in_flight(), 2, "a refusal by the rate gives its places back");
+    }
+
+    fn paced(slots: &Slots, rate: Option<(Duration, NonZeroU32)>) {
+        let (endpoint, tenant, lease_for) = (EndpointKey(1), TenantKey(1), Duration::from_secs(45));
+        slots.configure(vec![EndpointCaps { endpoint, tenant, concurrency: 9, lease_for, rate }], 10, 10);
+    }
+
+    #[test]
+    fn what_was_not_sent_does_not_count_against_the_rate() {
+        let slots = slots(&[], 10, 10);
+        paced(&slots, Some((Duration::from_secs(3_600), NonZeroU32::MIN)));
+        drop(take(&slots, 1));
+        let sent = take(&slots, 1).unwrap();
+        sent.sends();
+        drop(sent);
+        assert!(take(&slots, 1).is_none());
+    }
+
+    #[test]
+    fn there_is_no_second_burst_after_a_restart_or_a_change_of_the_rate() {
+        let hour = Duration::from_secs(3_600);
+        let burst = NonZeroU32::new(5).unwrap();
+        let restarted = slots(&[], 10, 10);
+        restarted.known_before(EndpointKey(1));
+        paced(&restarted, Some((hour, burst)));
+        assert!(take(&restarted, 1).is_none());
+        let changed = slots(&[], 10, 10);
+        paced(&changed, Some((hour, burst)));
+        assert!(take(&changed, 1).is_some());
+        paced(&changed, Some((hour * 2, burst)));
+        assert!(take(&changed, 1).is_none());
+    }
+
+    #[test]
+    fn after_a_pause_it_begins_with_one_and_doubles_with_each_round() {
+        let slots = slots(&[(1, 1, 9)], 20, 20);
+        let endpoint = EndpointKey(1);
+        let straggler = take(&slots, 1).unwrap();
+        slots.close_until(endpoint, Some(NOW.minus(Duration::from_secs(1))));
+        straggler.tell(Signal::Works);
+        drop(straggler);
+        let round = || std::iter::from_fn(|| take(&slots, 1)).collect::<Vec<_>>();
+        for expected in [1, 2, 4, 8, 9, 9] {
+            assert_eq!(slots.ramp(endpoint), Some(expected).filter(|now| *now < 9));
+            let taken = round();
+            assert_eq!(taken.len(), usize::try_from(expected).unwrap());
+            taken.iter().for_each(|slot| slot.tell(Signal::Works));
+        }
+        // At full breadth a failure changes nothing; on the way there it halves.
+        round()[0].tell(Signal::Fails);
+        assert_eq!(slots.ramp(endpoint), None);
+        slots.close_until(endpoint, None);
+        assert_eq!(slots.ramp(endpoint), None, "an opening by itself is no closing");
+        slots.close_until(endpoint, Some(NOW));
+        slots.close_until(endpoint, None);
+        round()[0].tell(Signal::Works);
+        round()[0].tell(Signal::Works);
+        assert_eq!(slots.ramp(endpoint), Some(3));
+        round()[0].tell(Signal::Fails);
+        assert_eq!(slots.ramp(endpoint), Some(1));
+        round()[0].tell(Signal::Fails);
+        assert_eq!(slots.ramp(endpoint), Some(1));
+    }
+
+    #[test]
+    fn other_caps_do_not_end_a_slow_beginning() {
+        let slots = slots(&[(1, 1, 9)], 20, 20);
+        slots.close_until(EndpointKey(1), Some(NOW));
+        paced(&slots, None);
+        assert_eq!(slots.ramp(EndpointKey(1)), Some(1));
+        let later = Slots::new(Arc::default());
+        later.close_until(EndpointKey(1), Some(NOW));
+        paced(&later, None);
+        assert_eq!(later.ramp(EndpointKey(1)), Some(1));
     }
 
     #[test]

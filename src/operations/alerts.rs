@@ -297,7 +297,7 @@ impl Watch {
             tenant: *tenant,
             source: None,
             event: announcement(name, row.id.to_string(), body.into(), now),
-            deliveries: vec![NewDelivery { endpoint: *endpoint, slot: None }],
+            deliveries: vec![NewDelivery { endpoint: *endpoint, slot: None, order: None }],
             now,
         };
         let event = match self.ledger.accept(accept).await? {
@@ -307,6 +307,8 @@ impl Watch {
             }
             // Sent before, by a process that ended before it could say so; since then the count may have moved.
             Accepted::Duplicate(event) | Accepted::KeyReused(event) => event,
+            // No key coalesces it.
+            Accepted::TooLateAt(_) => return Ok(()),
         };
         self.ledger.note_told(row.id, Some(event)).await
     }

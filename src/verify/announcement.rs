@@ -31,6 +31,7 @@ pub fn announcement(tenant: &Name, key: String, body: Bytes, now: Timestamp) -> 
         deliver_at: None,
         expires_at: None,
         deadline: None,
+        relation: None,
     })
 }
 
@@ -53,6 +54,7 @@ mod tests {
             deliver_at: None,
             expires_at: None,
             deadline: None,
+            relation: None,
         };
         let theirs = grant.event(publication, WINDOW, Timestamp::ZERO);
         assert_ne!(ours.dedup, theirs.dedup);

@@ -75,4 +75,38 @@ pub struct Event {
     pub deliver_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
+    /// Published events only. Few have it, so it takes little room.
+    pub relation: Option<Box<Relation>>,
+}
+
+impl Event {
+    pub fn ordering_key(&self) -> Option<&str> {
+        match self.relation.as_deref() {
+            Some(Relation::Ordered(key)) => Some(key),
+            Some(Relation::Coalesced(_)) | None => None,
+        }
+    }
+
+    pub fn coalesce(&self) -> Option<&Coalesce> {
+        match self.relation.as_deref() {
+            Some(Relation::Coalesced(coalesce)) => Some(coalesce),
+            Some(Relation::Ordered(_)) | None => None,
+        }
+    }
+}
+
+/// What an event is to others with the same key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Relation {
+    /// They are sent one after the other, where an endpoint orders by key.
+    Ordered(String),
+    Coalesced(Coalesce),
+}
+
+/// An event that later ones with the same key may take the place of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Coalesce {
+    pub key: String,
+    /// From the first event of a window to its end.
+    pub window: Duration,
 }

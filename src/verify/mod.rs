@@ -33,7 +33,7 @@ mod template;
 pub use announcement::{ALERT_TYPE, announcement};
 pub use builtin::{BodyCover, Param, ParamKind};
 pub use compile::{SECRET_BYTES_GOOD, SpecProblem};
-pub use event::{Dedup, Event, Verified};
+pub use event::{Coalesce, Dedup, Event, Relation, Verified};
 pub use keys::{Fetched, Found, KeyAtHand, KeyQuery, KeySource, KeyUrl, Stop, Unreachable, with_keys};
 pub use producer::{Grant, Publication};
 pub use refusal::{CheckStep, Refusal, RefusalCode};

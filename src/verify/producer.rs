@@ -1,6 +1,6 @@
 //! Events published by API: what vouches for them is the caller's token.
 
-use super::{Dedup, Event, Verified};
+use super::{Dedup, Event, Relation, Verified};
 use crate::clock::Timestamp;
 use crate::delivery::Name;
 use crate::secret::Secret;
@@ -28,33 +28,51 @@ impl Grant {
 
     /// The event of a publication under this grant.
     pub fn event(&self, publication: Publication, window: Duration, now: Timestamp) -> Verified<Event> {
-        let digest = sha2::Sha256::digest(&publication.body);
-        let dedup = publication.key.as_ref().map(|key| Dedup {
-            digest: dedup_digest(self.tenant.as_str(), "", &[key.as_bytes()]),
-            // The caller's token vouches for the key as for the rest.
-            content: None,
-            window,
-        });
-        let content_type = publication.content_type;
-        let headers = HeaderValue::from_str(&content_type)
-            .map(|value| (HeaderName::from_static("content-type"), value))
-            .into_iter()
-            .collect();
-        Verified::attest(Event {
-            event_type: publication.event_type,
-            content_type,
-            headers,
-            body_digest: truncated(digest.into()),
-            body: publication.body,
-            provider_id: None,
-            key: publication.key,
-            dedup,
-            received_at: now,
-            deliver_at: publication.deliver_at,
-            expires_at: publication.expires_at,
-            deadline: publication.deadline,
-        })
+        let dedup = publication.key.as_ref().map(|key| self.dedup(&[key.as_bytes()], window));
+        made(publication, dedup, now)
     }
+
+    /// As [`Grant::event`], of a publication that is item `number` of a request with a name. Without a key of its own
+    /// it is one event, however often the request is made within `window`.
+    pub fn event_of_request(
+        &self,
+        publication: Publication,
+        (request, number): (&str, u32),
+        window: Duration,
+        now: Timestamp,
+    ) -> Verified<Event> {
+        let dedup = self.dedup(&[b"request", request.as_bytes(), &number.to_be_bytes()], window);
+        made(publication, Some(dedup), now)
+    }
+
+    /// The caller's token vouches for the key as for the rest.
+    fn dedup(&self, parts: &[&[u8]], window: Duration) -> Dedup {
+        Dedup { digest: dedup_digest(self.tenant.as_str(), "", parts), content: None, window }
+    }
+}
+
+fn made(publication: Publication, dedup: Option<Dedup>, now: Timestamp) -> Verified<Event> {
+    let digest = sha2::Sha256::digest(&publication.body);
+    let content_type = publication.content_type;
+    let headers = HeaderValue::from_str(&content_type)
+        .map(|value| (HeaderName::from_static("content-type"), value))
+        .into_iter()
+        .collect();
+    Verified::attest(Event {
+        event_type: publication.event_type,
+        content_type,
+        headers,
+        body_digest: truncated(digest.into()),
+        body: publication.body,
+        provider_id: None,
+        key: publication.key,
+        dedup,
+        received_at: now,
+        deliver_at: publication.deliver_at,
+        expires_at: publication.expires_at,
+        deadline: publication.deadline,
+        relation: publication.relation.map(Box::new),
+    })
 }
 
 /// What a caller publishes, with its bounds already checked.
@@ -67,6 +85,7 @@ pub struct Publication {
     pub deliver_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
+    pub relation: Option<Relation>,
 }
 
 /// The digest of a dedup key. Every part is length-prefixed, so that no two lists of parts run together.

@@ -398,6 +398,7 @@ impl Source {
             deliver_at: None,
             expires_at: None,
             deadline: None,
+            relation: None,
         }
     }
 

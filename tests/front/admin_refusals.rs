@@ -1,8 +1,8 @@
 //! The admin API where something is wrong: each error by its code.
 
 use crate::office::{Office, TOKEN, office, office_with};
-use hookgate::delivery::DeliveryState;
-use hookgate::ledger::{LedgerError, Redriven};
+use hookgate::delivery::{DeliveryState, OnDead};
+use hookgate::ledger::{LedgerError, OrderingKey, Redriven};
 use hookgate::secret::Secret;
 
 const ACME: &str = "/v1/tenants/acme";
@@ -209,6 +209,8 @@ async fn bodies_that_are_not_what_is_asked_for() {
     let long_note = format!("{{\"note\":\"{}\"}}", "n".repeat(1_025));
     for (verb, body, status, code, named) in [
         ("redrive", long_note.as_str(), 422, "invalid", "note"),
+        ("redrive", "{\"payload\":1}", 422, "invalid", "note"),
+        ("redrive", "{\"payload\":1,\"note\":\" \"}", 422, "invalid", "note"),
         ("redrive", "{\"paylod\":1}", 422, "unknown_field", "paylod"),
         ("cancel", "{\"note\":\"x\"}", 422, "unknown_field", "note"),
         ("resolve", "", 400, "malformed", ""),
@@ -224,6 +226,8 @@ async fn bodies_that_are_not_what_is_asked_for() {
 async fn events_that_break_a_bound() {
     let office = office().await;
     let long = "x".repeat(257);
+    let coalesced =
+        |key: &str, window: &str| format!("\"payload\":1,\"coalesce_key\":\"{key}\",\"coalesce_window\":\"{window}\"");
     for (fields, code, named) in [
         (String::new(), "invalid", "payload"),
         ("\"payload\":1,\"body_base64\":\"AA==\"".to_owned(), "invalid", "body_base64"),
@@ -243,13 +247,27 @@ async fn events_that_break_a_bound() {
         ("\"payload\":1,\"expires_at\":\"2026-01-01T00:00:00Z\"".to_owned(), "invalid", "expires_at"),
         ("\"payload\":1,\"delay\":\"1h\",\"expires_at\":\"2026-01-01T00:30:00Z\"".to_owned(), "invalid", "expires_at"),
         ("\"payload\":1,\"deadline\":\"2025-01-01T00:00:00Z\"".to_owned(), "invalid", "deadline"),
-        ("\"payload\":1,\"ordering_key\":\"a\"".to_owned(), "not_supported", "ordering_key"),
-        ("\"payload\":1,\"coalesce_key\":\"a\"".to_owned(), "not_supported", "coalesce_key"),
-        ("\"payload\":1,\"coalesce_window\":\"1s\"".to_owned(), "not_supported", "coalesce_window"),
+        ("\"payload\":1,\"ordering_key\":\"\"".to_owned(), "invalid", "ordering_key"),
+        (format!("\"payload\":1,\"ordering_key\":\"{long}\""), "invalid", "ordering_key"),
+        ("\"payload\":1,\"ordering_key\":\"a\\u0000b\"".to_owned(), "invalid", "ordering_key"),
+        ("\"payload\":1,\"ordering_key\":5".to_owned(), "invalid", "ordering_key"),
+        ("\"payload\":1,\"coalesce_key\":\"a\"".to_owned(), "invalid", "coalesce_window"),
+        ("\"payload\":1,\"coalesce_window\":\"1s\"".to_owned(), "invalid", "coalesce_key"),
+        (coalesced("ü", "1s"), "invalid", "coalesce_key"),
+        (coalesced(&long, "1s"), "invalid", "coalesce_key"),
+        (coalesced("a", "999ms"), "invalid", "coalesce_window"),
+        (coalesced("a", "8d"), "invalid", "coalesce_window"),
+        (coalesced("a", "soon"), "invalid", "coalesce_window"),
+        (coalesced("a", "1s") + ",\"ordering_key\":\"a\"", "invalid", "ordering_key"),
+        (coalesced("a", "1s") + ",\"delay\":\"1s\"", "invalid", "delay"),
+        (coalesced("a", "1s") + ",\"deliver_at\":\"2026-01-02T00:00:00Z\"", "invalid", "deliver_at"),
     ] {
         let comma = if fields.is_empty() { "" } else { "," };
         let body = format!("{{\"type\":\"push\"{comma}{fields}}}");
         assert_refusal(&office.refusal("POST", &format!("{ACME}/events"), &body).await, 422, code, named, &fields);
+        let detail = office.post(&format!("{ACME}/events"), &body).await.json()["detail"].to_string();
+        let of_another_type = detail.contains("expected a string");
+        assert!(of_another_type || detail.contains(&format!("`{named}` ")), "{fields}: {detail}");
     }
     for events in [String::new(), vec!["1"; 1_001].join(",")] {
         let is = office.refusal("POST", &format!("{ACME}/events"), &format!("{{\"events\":[{events}]}}")).await;
@@ -258,6 +276,31 @@ async fn events_that_break_a_bound() {
     assert_eq!(office.ledger.stored.lock().unwrap().len(), 0);
     let a_week = "{\"type\":\"push\",\"payload\":1,\"delay\":\"7d\"}";
     assert_eq!(office.post(&format!("{ACME}/events"), a_week).await.status, 200);
+}
+
+/// An order that nobody keeps is not promised.
+#[tokio::test]
+async fn an_ordering_key_needs_an_endpoint_that_orders() {
+    let office = office().await;
+    let publish =
+        |event_type: &str| format!("{{\"type\":\"{event_type}\",\"payload\":1,\"ordering_key\":\"order 7\"}}");
+    let events = format!("{ACME}/events");
+    let is = office.refusal("POST", &events, &publish("other")).await;
+    assert_refusal(&is, 422, "invalid", "ordering_key", "nobody takes it");
+    let told = office.post(&events, &publish("other")).await.json()["detail"].to_string();
+    assert!(told.contains("no endpoint that takes this event orders by key"), "{told}");
+    assert_eq!(office.post(&format!("{ACME}/events"), &publish("push")).await.status, 200);
+    let coalesced = "{\"type\":\"push\",\"payload\":1,\"coalesce_key\":\"a\",\"coalesce_window\":\"7d\"}";
+    assert_eq!(office.post(&format!("{ACME}/events"), coalesced).await.status, 200);
+    assert_eq!(office.post(&format!("{ACME}/events"), "{\"type\":\"push\",\"payload\":1}").await.status, 200);
+    let stored = office.ledger.stored.lock().unwrap();
+    let order = OrderingKey::of("order 7", OnDead::Hold);
+    assert_eq!(stored.iter().map(|one| one.orders[0]).collect::<Vec<_>>(), [Some(order), None, None]);
+    let slots: Vec<bool> = stored.iter().map(|one| one.deliveries[0].1).collect();
+    assert_eq!(slots, [false, false, true], "what waits takes no slot");
+    assert_eq!(stored[0].event.ordering_key(), Some("order 7"));
+    let coalesce = stored[1].event.coalesce().unwrap();
+    assert_eq!((coalesce.key.as_str(), coalesce.window.as_secs()), ("a", 604_800));
 }
 
 /// Deep JSON exhausts no stack, wherever it stands.
@@ -273,7 +316,7 @@ async fn deep_json_is_opaque_or_refused() {
         (format!("{{\"events\":{deep}}}"), 200, ""),
         (format!("{{\"type\":{deep}}}"), 422, "invalid"),
         (format!("{{\"other\":{deep}}}"), 422, "unknown_field"),
-        (format!("{{\"type\":\"a\",\"payload\":1,\"ordering_key\":{deep}}}"), 422, "not_supported"),
+        (format!("{{\"type\":\"a\",\"payload\":1,\"ordering_key\":{deep}}}"), 422, "invalid"),
         (deep, 422, "invalid"),
     ] {
         let reply = office.post(&events, &body).await;
@@ -329,30 +372,11 @@ async fn states_that_forbid_a_verb() {
         let is = office.refusal("POST", &format!("{ACME}/deliveries/{id}/{verb}"), body).await;
         assert_refusal(&is, 409, code, state, verb);
     }
-    for (answer, code) in [
-        (Redriven::PayloadErased, "payload_erased"),
-        (Redriven::Expired, "expired"),
-        (Redriven::RequestReused, "key_reused"),
-    ] {
+    for (answer, code) in [(Redriven::PayloadErased, "payload_erased"), (Redriven::Expired, "expired")] {
         *office.ledger.redrive_answers.lock().unwrap() = Some(answer);
         let is = office.refusal("POST", &format!("{ACME}/deliveries/{dead}/redrive"), "").await;
         assert_refusal(&is, 409, code, "", code);
     }
-}
-
-#[tokio::test]
-async fn request_ids_that_are_none() {
-    let office = office().await;
-    let redrive = format!("{ACME}/deliveries/{}/redrive", office.deliveries[0]);
-    let long = format!("idempotency-key: {}\r\n", "x".repeat(256));
-    for headers in ["idempotency-key: \r\n", "idempotency-key: a b\r\n", "idempotency-key: \u{e9}\r\n", long.as_str()] {
-        let reply = office.ask("POST", &redrive, headers, "").await;
-        assert_eq!((reply.status, reply.code().as_str()), (422, "invalid"), "{headers}");
-        assert_eq!(reply.json()["field"], "idempotency-key");
-    }
-    let twice = "idempotency-key: a\r\nidempotency-key: b\r\n";
-    assert_eq!(office.ask("POST", &redrive, twice, "").await.status, 422);
-    assert!(office.ledger.redriven_with.lock().unwrap().is_none());
 }
 
 #[tokio::test]

@@ -59,6 +59,7 @@ impl Verifier for Obedient {
             deliver_at: None,
             expires_at: None,
             deadline: None,
+            relation: None,
         };
         Ok(Admission::Event(grant.event(publication, Duration::from_secs(60), request.received_at)))
     }

@@ -3,20 +3,21 @@
 use crate::fake_ledger::{FakeLedger, Fixed};
 use crate::ingress::name;
 use crate::peer::{Reply, ask};
+use crate::pull::Stall;
 use async_trait::async_trait;
 use hookgate::admin::{
-    Admin, DryRun, DryRunPage, Endpoint, Estate, Plugin, Refusal, Rehearsal, Replay, ReplayedPage, Serving, Settings,
-    Shipment, Shipped, Shipyard, Shown, Source, State, Tenant, TrialWish, Unheard,
+    Admin, Desk, Down, DryRun, DryRunPage, Endpoint, Estate, Plugin, Refusal, Rehearsal, Replay, ReplayedPage, Serving,
+    Settings, Shipment, Shipped, Shipyard, Shown, Source, State, Tenant, TrialWish, Unheard,
 };
 use hookgate::clock::{Clock, Timestamp};
 use hookgate::delivery::{
-    AttemptId, Bounds, Counts, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Mint, Name,
-    PluginVersionId, Route, Said, Share, TrialId, Window,
+    AttemptId, Bounds, Counts, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Failing, Health, Mint,
+    Name, OnDead, Order, PluginVersionId, Route, Said, Share, TrialId, Tripped, Window,
 };
 use hookgate::http::{Limits, serve};
 use hookgate::ledger::{
-    AttemptRow, Compared, Course, DeliveryDetail, DeliveryRow, EndRow, Ending, EndpointCaps, EndpointKey,
-    EndpointState, Gauges, Halves, Slots, SourceKey, TenantKey, TrialRow, VersionRow,
+    AttemptRow, Compared, Course, DeadDestination, DeliveryDetail, DeliveryRow, EndRow, Ending, EndpointCaps,
+    EndpointHealth, EndpointKey, EndpointState, Gauges, Halves, Slots, SourceKey, TenantKey, TrialRow, VersionRow,
 };
 use hookgate::secret::Secret;
 use hookgate::telemetry::Metrics;
@@ -52,6 +53,21 @@ pub struct Yard {
     pub asked: Mutex<Vec<String>>,
     pub dry_run: Mutex<Option<Result<DryRunPage, Unheard>>>,
     pub replayed: Mutex<Option<ReplayedPage>>,
+    /// Destinations that are down.
+    pub down: Mutex<Vec<Down>>,
+}
+
+#[async_trait]
+impl Desk for Yard {
+    async fn probe(&self, destinations: &[DeadDestination]) -> Vec<Down> {
+        let to: Vec<_> = destinations.iter().map(|to| format!("{} {}", to.endpoint, to.host)).collect();
+        self.asked.lock().unwrap().push(format!("probe {}", to.join(", ")));
+        self.down.lock().unwrap().clone()
+    }
+
+    fn tell(&self) {
+        self.asked.lock().unwrap().push("news".to_owned());
+    }
 }
 
 impl Yard {
@@ -153,6 +169,7 @@ pub struct Office {
     pub address: SocketAddr,
     pub ledger: Arc<FakeLedger>,
     pub yard: Arc<Yard>,
+    pub stall: Arc<Stall>,
     pub serving: watch::Sender<Serving>,
     /// acme's, in this order: dead, pending, delivered; then globex's dead one.
     pub deliveries: [DeliveryId; 4],
@@ -185,8 +202,11 @@ fn estate() -> Estate {
     let endpoint = |key, route, fields: &Value| Endpoint {
         key: EndpointKey(key),
         route,
+        order: if key == 1 { Order::ByKey(OnDead::Hold) } else { Order::Free },
         plugin: Some(name(if key == 1 { "rules" } else { "filed" })),
         generated_secret: None,
+        disable_after: (key == 1).then(|| Duration::from_secs(432_000)),
+        pull: (key == 2).then_some(Duration::from_secs(45)),
         shown: shown(fields),
     };
     let plugin = |by_file| Plugin { by_file, component_bytes_max: 1_000 };
@@ -238,6 +258,9 @@ fn rows() -> Vec<(TenantKey, DeliveryDetail)> {
             sequence: 41,
             idempotency_key: "order-7".to_owned(),
             note: None,
+            ordering_key: None,
+            held_by: None,
+            out_of_order: false,
         };
         let attempt = AttemptRow {
             id: AttemptId::from(mint.mint(NOW, &Fixed)),
@@ -267,7 +290,7 @@ fn rows() -> Vec<(TenantKey, DeliveryDetail)> {
             request_method: None,
             request_path: None,
         };
-        (TenantKey(tenant), DeliveryDetail { delivery, attempts: vec![attempt] })
+        (TenantKey(tenant), DeliveryDetail { delivery, revisions: Vec::new(), attempts: vec![attempt] })
     };
     vec![
         row(1, DeliveryState::Dead),
@@ -275,6 +298,19 @@ fn rows() -> Vec<(TenantKey, DeliveryDetail)> {
         row(1, DeliveryState::Delivered),
         row(2, DeliveryState::Dead),
     ]
+}
+
+/// The first one only fails, and its breaker is open.
+pub fn health(key: u32) -> Health {
+    if key != 1 {
+        return Health::default();
+    }
+    let ago = |seconds| NOW.minus(Duration::from_secs(seconds));
+    let failures = std::num::NonZeroU32::new(12).unwrap();
+    Health {
+        failing: Some(Failing { since: ago(3_600), failures, alerted_at: None }),
+        tripped: Some(Tripped { at: ago(10), until: NOW.plus(Duration::from_secs(15)), span: Duration::from_secs(30) }),
+    }
 }
 
 pub async fn office() -> Office {
@@ -296,6 +332,7 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
         in_flight: 1,
         dead: 4,
         oldest_pending_at: Some(NOW),
+        health: EndpointHealth::of(&health(key), NOW),
     };
     let paused = EndpointStatus::Paused { until: Some(NOW.plus(Duration::from_secs(60))), why: "retry_after".into() };
     *ledger.endpoints.lock().unwrap() = vec![
@@ -318,11 +355,14 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
     let mut settings = Settings::with_token(Secret::new(TOKEN));
     change(&mut settings);
     let yard = Arc::new(Yard::default());
+    let stall = Arc::new(Stall::default());
     let state = State {
         ledger: Arc::clone(&ledger) as _,
         slots,
         shipyard: Arc::<Yard>::clone(&yard),
         rehearsal: Arc::<Yard>::clone(&yard),
+        consumers: Arc::<Stall>::clone(&stall),
+        desk: Arc::<Yard>::clone(&yard),
         clock: Arc::new(Still),
         metrics: metrics(),
         serving: observed,
@@ -332,7 +372,7 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, Arc::new(admin), Limits::default(), CancellationToken::new()));
-    Office { address, ledger, yard, serving, deliveries }
+    Office { address, ledger, yard, stall, serving, deliveries }
 }
 
 impl Office {

@@ -38,7 +38,8 @@ async fn redrive_is_the_same_delivery_with_a_fresh_budget() {
     assert!((200..300).contains(&first.status), "{}", first.text);
     gateway.until_deliveries("state=delivered", 1).await;
     let repeated = redrive().await;
-    assert_eq!((repeated.status, repeated.json()["state"].as_str()), (200, Some("delivered")), "{}", repeated.text);
+    assert_eq!((repeated.status, &repeated.text), (first.status, &first.text), "the same answer");
+    assert_eq!(repeated.headers["idempotency-replayed"], "true");
     let again = gateway.post(&path, &json!({})).await;
     assert_eq!(again.status, 409, "{}", again.text);
 
@@ -62,14 +63,66 @@ async fn a_corrected_payload_is_a_revision() {
     let dead = gateway.until_deliveries("state=dead", 1).await.remove(0);
     let id = dead["id"].as_str().unwrap();
     mended.store(true, Ordering::SeqCst);
+    let silent = gateway.post(&format!("deliveries/{id}/redrive"), &json!({"payload": {"amount": 10}})).await;
+    assert_eq!((silent.status, silent.json()["field"].as_str()), (422, Some("note")), "{}", silent.text);
     let corrected = json!({"note": "amount as a number", "payload": {"amount": 10}});
     let answer = gateway.post(&format!("deliveries/{id}/redrive"), &corrected).await;
     assert!((200..300).contains(&answer.status), "{}", answer.text);
     gateway.until_deliveries("state=delivered", 1).await;
     assert_eq!(receiver.journal()[1].body, "{\"amount\":10}");
-    assert_eq!(gateway.delivery(id).await["revision"], 2);
-    let kept = gateway.send(gateway.api("GET", &format!("events/{event}/body"))).await.unwrap();
-    assert_eq!(kept.text, "{\"amount\":\"ten\"}");
+    let delivery = gateway.delivery(id).await;
+    assert_eq!(delivery["revision"], 2);
+    let revision = &delivery["revisions"][0];
+    assert_eq!((&revision["revision"], &revision["note"]), (&json!(2), &json!("amount as a number")));
+    let body = async |path: String| gateway.send(gateway.api("GET", &path)).await.unwrap().text;
+    for (path, kept) in [
+        (format!("events/{event}/body"), "{\"amount\":\"ten\"}"),
+        (format!("deliveries/{id}/body?revision=1"), "{\"amount\":\"ten\"}"),
+        (format!("deliveries/{id}/body?revision=2"), "{\"amount\":10}"),
+        (format!("deliveries/{id}/body"), "{\"amount\":10}"),
+    ] {
+        assert_eq!(body(path.clone()).await, kept, "{path}");
+    }
+    let none = gateway.send(gateway.api("GET", &format!("deliveries/{id}/body?revision=3"))).await.unwrap();
+    assert_eq!(none.status, 404);
+}
+
+/// What may have arrived is held for a person, who finds out; found unsent, it is sent after all.
+#[tokio::test]
+async fn an_ambiguous_delivery_waits_for_a_person() {
+    let mended = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&mended);
+    let receiver =
+        Receiver::start(move |_, _| if seen.load(Ordering::SeqCst) { Reply::status(204) } else { Reply::Hang }).await;
+    let hold = "on_ambiguous = \"hold\"\ntimeout = \"1s\"";
+    let gateway = Gateway::start(&endpoint("sms", &receiver.url("/"), hold)).await;
+    for n in 1..=2 {
+        gateway.post("events", &json!({"type": "reminder", "payload": n})).await;
+    }
+    let dead = gateway.until_deliveries("state=dead", 2).await;
+    for row in &dead {
+        assert_eq!(row["reason"], "ambiguous");
+        let attempt = &gateway.delivery(row["id"].as_str().unwrap()).await["attempts"][0];
+        assert_eq!((&attempt["ambiguous"], &attempt["disposition"]), (&json!(true), &json!("dead")), "{attempt}");
+    }
+    mended.store(true, Ordering::SeqCst);
+    let [sent, unsent] = [&dead[0], &dead[1]].map(|row| row["id"].as_str().unwrap());
+    let resolve = async |id: &str, how: &str| {
+        let body = json!({"as": how, "note": "asked the provider"});
+        gateway.post(&format!("deliveries/{id}/resolve"), &body).await.json()
+    };
+    for (id, how) in [(sent, "sent"), (unsent, "not_sent")] {
+        let row = resolve(id, how).await;
+        assert_eq!((&row["state"], &row["reason"]), (&json!("resolved"), &json!(how)), "{row}");
+    }
+    assert_eq!(gateway.metric("hookgate_dlq_depth").await, Some(0.0));
+    let refused = gateway.post(&format!("deliveries/{sent}/redrive"), &json!({})).await;
+    assert_eq!((refused.status, refused.code().as_str()), (409, "not_dead"));
+    let redriven = gateway.post(&format!("deliveries/{unsent}/redrive"), &json!({"note": "they never got it"})).await;
+    assert_eq!(redriven.status, 200, "{}", redriven.text);
+    gateway.until_deliveries("state=delivered", 1).await;
+    let times = receiver.journal().iter().filter(|seen| seen.header("webhook-id") == unsent).count();
+    assert_eq!((times, receiver.count()), (2, 3), "the one that was sent is not sent again");
 }
 
 #[tokio::test]

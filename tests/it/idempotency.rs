@@ -1,6 +1,7 @@
-//! Dedup: over retries of the provider, over races, over a restart.
+//! Dedup and idempotency keys: over retries, over races, over a restart.
 
 use super::{Gateway, Receiver, endpoint, github_source};
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_providers_retry_is_one_event_even_over_a_restart() {
@@ -46,4 +47,69 @@ async fn an_unsigned_id_opens_no_door_to_a_replay() {
     let other = gateway.send(gateway.github("d-1", "push", "{\"n\":2}")).await.unwrap();
     assert_eq!((other.status, other.code().as_str()), (409, "key_reused"));
     assert_eq!(gateway.get("events").await["items"].as_array().unwrap().len(), 1);
+}
+
+/// A caller that cannot know whether its request was done asks again under the same key.
+#[tokio::test]
+async fn a_publication_under_a_key_is_one_event_over_a_kill() {
+    let receiver = Receiver::kind().await;
+    let mut gateway = Gateway::start(&endpoint("sms", &receiver.url("/"), "")).await;
+    let item = json!({"type": "reminder", "payload": {"n": 1}});
+    let batch = json!({"events": [item, item, item]});
+    let publish = async |gateway: &Gateway, key: &str, body: &Value| {
+        gateway.send(gateway.api("POST", "events").header("idempotency-key", key).json(body)).await.unwrap()
+    };
+    let (one, many) = (publish(&gateway, "one", &item).await, publish(&gateway, "many", &batch).await);
+    assert_eq!((one.status, many.status), (200, 200), "{} {}", one.text, many.text);
+    gateway.until_deliveries("state=delivered", 4).await;
+    gateway.kill();
+    gateway.boot().await;
+    for (key, body, first) in [("one", &item, &one), ("many", &batch, &many)] {
+        let again = publish(&gateway, key, body).await;
+        assert_eq!((again.status, &again.text), (200, &first.text));
+        assert_eq!(again.headers["idempotency-replayed"], "true");
+    }
+    let other = publish(&gateway, "one", &batch).await;
+    assert_eq!((other.status, other.code().as_str()), (422, "idempotency_key_reused"));
+    assert_eq!(gateway.get("events").await["items"].as_array().unwrap().len(), 4);
+    assert_eq!(receiver.count(), 4);
+}
+
+/// Killed at any moment while it is asked: every repetition finds what was done.
+#[tokio::test]
+async fn a_kill_between_the_effect_and_the_answer_is_harmless() {
+    let receiver = Receiver::kind().await;
+    let mut gateway = Gateway::start(&endpoint("sms", &receiver.url("/"), "")).await;
+    let batch = json!({"events": vec![json!({"type": "reminder", "payload": 1}); 200]});
+    for round in 0..4 {
+        let key = format!("round-{round}");
+        let ask = |gateway: &Gateway| gateway.api("POST", "events").header("idempotency-key", &key).json(&batch);
+        let (under_way, before) = (tokio::spawn(ask(&gateway).send()), 200 * round);
+        let stored = async || gateway.metric("hookgate_events_accepted_total").await.unwrap_or(0.0) > 0.0;
+        // poll: some of it is stored, and perhaps not all
+        while round > 0 && !stored().await && !under_way.is_finished() {}
+        gateway.kill();
+        let _ = under_way.await.unwrap();
+        gateway.boot().await;
+        let answer = gateway.send(ask(&gateway)).await.unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let items = answer.json()["items"].as_array().unwrap().clone();
+        let ids: std::collections::BTreeSet<_> = items.iter().map(|item| item["event"].as_str().unwrap()).collect();
+        assert_eq!((items.len(), ids.len()), (200, 200));
+        gateway.until_drained().await;
+        let delivered = all_deliveries(&gateway).await;
+        assert_eq!(delivered, before + 200, "round {round}: each item is one event");
+    }
+}
+
+async fn all_deliveries(gateway: &Gateway) -> usize {
+    let (mut count, mut cursor) = (0, String::new());
+    loop {
+        let page = gateway.get(&format!("deliveries?limit=200&cursor={cursor}")).await;
+        count += page["items"].as_array().unwrap().len();
+        match page["next"].as_str() {
+            Some(next) => next.clone_into(&mut cursor),
+            None => return count,
+        }
+    }
 }

@@ -154,9 +154,9 @@ impl Bench {
                 .iter()
                 .map(|text| match text.strip_prefix('+') {
                     Some(endpoint) => {
-                        NewDelivery { endpoint: self.endpoint(endpoint), slot: Some(self.slot(endpoint)) }
+                        NewDelivery { endpoint: self.endpoint(endpoint), slot: Some(self.slot(endpoint)), order: None }
                     }
-                    None => NewDelivery { endpoint: self.endpoint(text), slot: None },
+                    None => NewDelivery { endpoint: self.endpoint(text), slot: None, order: None },
                 })
                 .collect(),
             now,
@@ -193,7 +193,7 @@ impl Bench {
     }
 
     pub async fn settle_as(&self, lease: Lease, record: AttemptRecord, decision: impl Into<Decision>) -> Settled {
-        let settlement = Settlement { lease, record, decision: decision.into(), now: self.now() };
+        let settlement = Settlement { lease, record, decision: decision.into(), pulse: None, now: self.now() };
         self.ledger.settle(settlement.into()).await.unwrap()
     }
 

@@ -73,7 +73,7 @@ async fn of_many_at_once_one_is_new() {
                     ids.push(id);
                 }
                 Accepted::Duplicate(id) => ids.push(id),
-                Accepted::KeyReused(id) => panic!("{id}"),
+                other @ (Accepted::KeyReused(_) | Accepted::TooLateAt(_)) => panic!("{other:?}"),
             }
         }
         ids.dedup();

@@ -147,10 +147,23 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
          UPDATE endpoint SET status = 1, why = 'operator' WHERE name = 'audit'; \
          DROP INDEX delivery_age; DROP TABLE redrive; DROP TABLE IF EXISTS rejection; \
          ALTER TABLE source DROP COLUMN adopted_at; ALTER TABLE source DROP COLUMN secret; \
+         DROP TABLE answer; ALTER TABLE revision DROP COLUMN note; ALTER TABLE revision DROP COLUMN made_at; \
+         DROP TABLE operation; DROP INDEX delivery_bulk; ALTER TABLE delivery DROP COLUMN bulk; \
          DROP TABLE plugin_trial; DROP TABLE plugin_trial_difference; DROP TABLE plugin_activation; ALTER TABLE plugin_version DROP COLUMN uploaded_by; \
          ALTER TABLE plugin_version DROP COLUMN uploaded_at; ALTER TABLE plugin_version DROP COLUMN bytes; \
          ALTER TABLE plugin_version DROP COLUMN findings; ALTER TABLE plugin_version DROP COLUMN why; \
-         ALTER TABLE plugin_version DROP COLUMN state; PRAGMA user_version = 1",
+         ALTER TABLE plugin_version DROP COLUMN state; ALTER TABLE endpoint DROP COLUMN tripped_ms; \
+         ALTER TABLE endpoint DROP COLUMN tripped_until; ALTER TABLE endpoint DROP COLUMN tripped_at; \
+         ALTER TABLE endpoint DROP COLUMN alerted_at; ALTER TABLE endpoint DROP COLUMN failing_since; \
+         ALTER TABLE endpoint DROP COLUMN failures; \
+         DROP TABLE tally; DROP TABLE tally_note; DROP TABLE endpoint_closing; \
+         UPDATE endpoint SET status = 2, why = 'gone' WHERE name = 'audit'; \
+         DROP INDEX event_coalesced; DROP TABLE coalescing; \
+         DROP TABLE ordered; ALTER TABLE event DROP COLUMN ordering_key; ALTER TABLE event DROP COLUMN coalesce_key; \
+         ALTER TABLE event DROP COLUMN superseded_by; ALTER TABLE event DROP COLUMN idempotency_key; \
+         ALTER TABLE delivery DROP COLUMN ordering; ALTER TABLE delivery DROP COLUMN out_of_order; \
+         ALTER TABLE delivery DROP COLUMN leased_for; \
+         PRAGMA user_version = 1",
     )
     .unwrap();
     drop(raw);
@@ -167,6 +180,8 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
     let read = |row: &rusqlite::Row<'_>| row.get::<_, Vec<u8>>(0);
     let entry = bench.raw().query_row("SELECT entries FROM dedup_recent WHERE seq = 100", [], read).unwrap();
     let both = [&entry[..1], &entry[48..58]].concat();
+    let closed = bench.raw().query_row("SELECT count(*) FROM endpoint_closing WHERE status = 2", [], |row| row.get(0));
+    assert_eq!(closed, Ok(1), "what is closed is closed since the upgrade at least");
     assert_eq!((entry.len(), both), (73, [&[0x00][..], &1_i64.to_be_bytes(), &[1, 0xff]].concat()));
 }
 

@@ -103,7 +103,8 @@ async fn a_corrected_payload_is_the_next_revision() {
     let id = bench.kill("billing").await;
     for revision in 2..=3 {
         let body = format!("corrected {revision}");
-        let asked = Redrive { payload: Some(body.clone().into()), ..redrive(&bench, id) };
+        let note = Some(format!("mistake {revision}"));
+        let asked = Redrive { payload: Some(body.clone().into()), note, ..redrive(&bench, id) };
         let done = bench.ledger.redrive(asked, bench.now()).await.unwrap();
         assert_eq!(done, Redriven::Done { generation: revision, revision });
         let bench_after = bench.restart().await;
@@ -117,8 +118,36 @@ async fn a_corrected_payload_is_the_next_revision() {
     assert_eq!(again, Redriven::Done { generation: 4, revision: 3 });
     assert_eq!(&bench.claim("billing", 1).await[0].event.body[..], b"corrected 3", "the last one stays");
     let event = bench.detail(id).await.delivery.event;
-    let original = bench.ledger.event_body(bench.tenant("acme"), event).await.unwrap().unwrap().unwrap();
+    let acme = bench.tenant("acme");
+    let original = bench.ledger.event_body(acme, event).await.unwrap().unwrap().unwrap();
     assert_eq!(&original.body[..], b"{}");
+
+    // Each revision can be read as long as it is kept, with why it was made.
+    let body = async |tenant, revision| {
+        let body = bench.ledger.delivery_body(tenant, id, revision).await.unwrap();
+        body.map(|kept| kept.map(|row| (row.content_type, String::from_utf8(row.body.to_vec()).unwrap())))
+    };
+    let json = |text: &str| Some(Some(("application/json".to_owned(), text.to_owned())));
+    assert_eq!(body(acme, Some(1)).await, json("{}"));
+    assert_eq!(body(acme, Some(2)).await, json("corrected 2"));
+    assert_eq!((body(acme, Some(3)).await, body(acme, None).await), (json("corrected 3"), json("corrected 3")));
+    assert_eq!((body(acme, Some(4)).await, body(bench.tenant("globex"), None).await), (None, None));
+    assert_eq!(bench.ledger.delivery_body(acme, nobody(), None).await.unwrap().map(|_| ()), None);
+    let revisions = |detail: &hookgate::ledger::DeliveryDetail| -> Vec<_> {
+        detail.revisions.iter().map(|r| (r.revision, r.note.clone().unwrap(), r.body_erased)).collect()
+    };
+    let detail = bench.detail(id).await;
+    assert_eq!(revisions(&detail), [(2, "mistake 2".to_owned(), false), (3, "mistake 3".to_owned(), false)]);
+    assert_eq!(detail.revisions[1].made_at, Some(bench.now()));
+
+    bench.clock.advance(days(1));
+    for lease in bench.ledger.rescue(bench.now(), 10, bench.now()).await.unwrap() {
+        bench.settle(lease, dead("interrupted")).await;
+    }
+    bench.clock.advance(days(15));
+    prune_all(&bench, &retention()).await;
+    assert_eq!((body(acme, Some(1)).await, body(acme, Some(2)).await), (Some(None), Some(None)));
+    assert!(revisions(&bench.detail(id).await).iter().all(|(_, _, erased)| *erased));
 }
 
 #[tokio::test]
@@ -189,6 +218,25 @@ async fn only_dead_letters_are_resolved() {
     assert_eq!(redriven, Redriven::NotDead(DeliveryState::Resolved));
     let nobody = bench.ledger.resolve(acme, nobody(), ResolveAs::Sent, None, bench.now()).await.unwrap();
     assert_eq!(nobody, Resolved::NotFound);
+}
+
+/// What a person found unsent can be sent after all, and counts as a dead letter at no time in between.
+#[tokio::test]
+async fn what_was_found_unsent_can_be_redriven() {
+    let mut bench = Bench::new().await;
+    let acme = bench.tenant("acme");
+    let id = bench.kill("billing").await;
+    let note = Some("not in their books".to_owned());
+    let done = bench.ledger.resolve(acme, id, ResolveAs::NotSent, note, bench.now()).await.unwrap();
+    assert_eq!(done, Resolved::Done);
+    assert_eq!((bench.ledger.gauges().dead, bench.ledger.gauges().pending), (0, 0));
+    let done = bench.ledger.redrive(redrive(&bench, id), bench.now()).await.unwrap();
+    assert_eq!(done, Redriven::Done { generation: 2, revision: 1 });
+    assert_eq!((bench.ledger.gauges().dead, bench.ledger.gauges().pending), (0, 1));
+    let claimed = bench.claim("billing", 1).await.remove(0);
+    bench.settle(claimed.lease, delivered()).await;
+    let never = bench.ledger.redrive(redrive(&bench, id), bench.now()).await.unwrap();
+    assert_eq!(never, Redriven::NotDead(DeliveryState::Delivered));
 }
 
 #[tokio::test]

@@ -111,7 +111,7 @@ async fn broken(bound: &str) -> Option<(&'static str, String)> {
                 settings.compile.cpu_max = Duration::from_secs(1);
             }
             let host = Host::new(settings).unwrap();
-            ("4,000 nested loops over 4,000 locals", rejection(&host, &load::bomb()).await.rule.to_owned())
+            ("4,000 nested loops over 4,000 locals", rejection(&host, &guests::bomb()).await.rule.to_owned())
         }
         "path and query, bytes" => {
             let path = format!("/{}", "a".repeat(2048));

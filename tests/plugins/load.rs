@@ -257,23 +257,9 @@ async fn loads_of_the_same_bytes_compile_once() {
     }
 }
 
-/// One function of many nested loops over many locals: small to send, ruinous to compile.
-pub(super) fn bomb() -> Vec<u8> {
-    let (locals, loops) = (4_000, 4_000);
-    let mut code = "i64 ".repeat(locals);
-    code = format!("(local {code})");
-    for n in 0..loops {
-        code += &format!("(loop (local.set {} (local.get {}))", n % locals, (n * 7 + 1) % locals);
-    }
-    for n in 0..loops {
-        code += &format!("(br_if 0 (i64.eqz (local.get {}))))", (n * 13) % locals);
-    }
-    core(&format!(r#"(func (export "f") {code})"#))
-}
-
 #[tokio::test]
 async fn a_compile_bomb_is_stopped_by_the_bounds_of_the_child() {
-    let bomb = bomb();
+    let bomb = guests::bomb();
     let mut by_time = settings();
     by_time.compiler = child();
     by_time.compile.cpu_max = Duration::from_secs(1);

@@ -1,5 +1,8 @@
 //! A ledger in memory: true to the traits where the front looks, silent where it does not.
 
+#[path = "fake_dead.rs"]
+mod fake_dead;
+
 use async_trait::async_trait;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{
@@ -31,6 +34,7 @@ pub struct Stored {
     pub source: Option<SourceKey>,
     pub event: Event,
     pub deliveries: Vec<(EndpointKey, bool)>,
+    pub orders: Vec<Option<OrderingKey>>,
 }
 
 #[derive(Default)]
@@ -60,6 +64,13 @@ pub struct FakeLedger {
     pub differences: Mutex<Vec<Difference>>,
     /// Newest first.
     pub alerts: Mutex<Vec<AlertRow>>,
+    /// The first tenant's.
+    pub stats: Mutex<TenantStats>,
+    /// Kept answers, and what keeping the next one answers instead.
+    pub kept: Mutex<HashMap<(TenantKey, RequestId), (KeptAnswer, Timestamp)>>,
+    pub keeps_no_answer: Mutex<bool>,
+    pub operations: Mutex<Vec<OperationRow>>,
+    pub begin_answer: Mutex<Option<BegunOperation>>,
 }
 
 impl FakeLedger {
@@ -116,9 +127,10 @@ impl Queue for FakeLedger {
                 known.insert(digest, (id, event.body_digest));
             }
         }
+        let orders = accept.deliveries.iter().map(|d| d.order).collect();
         let deliveries = accept.deliveries.iter().map(|d| (d.endpoint, d.slot.is_some())).collect();
         let (tenant, source) = (accept.tenant, accept.source);
-        self.stored.lock().unwrap().push(Stored { id, tenant, source, event, deliveries });
+        self.stored.lock().unwrap().push(Stored { id, tenant, source, event, deliveries, orders });
         Ok(Accepted::New(id))
     }
 
@@ -162,6 +174,31 @@ impl Queue for FakeLedger {
 
     async fn close(&self) -> Result<(), LedgerError> {
         Ok(())
+    }
+}
+
+/// Consumers of the front do not come as far as this.
+#[async_trait]
+impl Pull for FakeLedger {
+    async fn consume(&self, _: Consume, _: Timestamp) -> Result<Consumed, LedgerError> {
+        Ok(Consumed { items: Vec::new(), status: EndpointStatus::Enabled, next_due: None })
+    }
+
+    async fn held(
+        &self,
+        _: TenantKey,
+        _: EndpointKey,
+        receipts: Vec<Receipt>,
+    ) -> Result<Vec<Result<Held, Lapsed>>, LedgerError> {
+        Ok(receipts.iter().map(|_| Err(Lapsed::Unknown)).collect())
+    }
+
+    async fn extend(&self, _: TenantKey, _: EndpointKey, all: Vec<Extension>) -> Result<Vec<bool>, LedgerError> {
+        Ok(all.iter().map(|_| false).collect())
+    }
+
+    async fn renew_consumers(&self, _: Strayed, _: Timestamp) -> Result<u64, LedgerError> {
+        Ok(0)
     }
 }
 
@@ -220,19 +257,16 @@ impl Records for FakeLedger {
         Ok(self.row(tenant, id))
     }
 
-    async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {
+    async fn delivery_body(
+        &self,
+        tenant: TenantKey,
+        id: DeliveryId,
+        revision: Option<u32>,
+    ) -> Result<Option<Option<BodyRow>>, LedgerError> {
         self.check()?;
-        let rows = self.rows.lock().unwrap();
-        let dead = rows.iter().filter(|(owner, row)| *owner == tenant && row.delivery.state == DeliveryState::Dead);
-        let group = |row: &DeliveryRow| DeadGroup {
-            host: row.host.clone(),
-            status: row.last_status,
-            reason: row.reason.clone().unwrap_or_default(),
-            count: 1,
-            oldest_at: row.created_at,
-            sample: row.id,
-        };
-        Ok(dead.map(|(_, row)| group(&row.delivery)).collect())
+        let erased = *self.erased.lock().unwrap();
+        let body = BodyRow { content_type: "application/json".to_owned(), body: format!("{revision:?}").into() };
+        Ok(self.row(tenant, id).filter(|_| revision.is_none_or(|n| n <= 2)).map(|_| (!erased).then_some(body)))
     }
 
     async fn endpoints(&self, tenant: TenantKey, _: Timestamp) -> Result<Vec<EndpointState>, LedgerError> {
@@ -247,6 +281,23 @@ impl Records for FakeLedger {
 
     async fn probe(&self) -> Result<(), LedgerError> {
         self.check()
+    }
+}
+
+#[async_trait]
+impl Stats for FakeLedger {
+    async fn stats(&self, asked: &StatsQuery, _: Timestamp) -> Result<Option<TenantStats>, LedgerError> {
+        self.check()?;
+        *self.asked.lock().unwrap() = Some(format!("{asked:?}"));
+        let mut stats = self.stats.lock().unwrap().clone();
+        if asked.tenant != TenantKey(1) {
+            stats = TenantStats::default();
+        }
+        if let Some(name) = &asked.endpoint {
+            stats.endpoints.retain(|endpoint| endpoint.state.name == *name);
+            stats.sources.clear();
+        }
+        Ok((asked.endpoint.is_none() || !stats.endpoints.is_empty()).then_some(stats))
     }
 }
 
@@ -306,6 +357,36 @@ impl Adoptions for FakeLedger {
     async fn forget(&self, _: TenantKey, source: SourceKey) -> Result<bool, LedgerError> {
         self.check()?;
         Ok(self.held.lock().unwrap().remove(&source).is_some())
+    }
+}
+
+#[async_trait]
+impl Answers for FakeLedger {
+    async fn kept_answer(
+        &self,
+        tenant: TenantKey,
+        request: &RequestId,
+        now: Timestamp,
+    ) -> Result<Option<KeptAnswer>, LedgerError> {
+        self.check()?;
+        let kept = self.kept.lock().unwrap();
+        let found = kept.get(&(tenant, request.clone()));
+        Ok(found.filter(|(_, at)| now.since(*at) < ANSWERS_KEPT_FOR).map(|(answer, _)| answer.clone()))
+    }
+
+    async fn keep_answer(
+        &self,
+        tenant: TenantKey,
+        request: &RequestId,
+        answer: KeptAnswer,
+        now: Timestamp,
+    ) -> Result<(), LedgerError> {
+        self.check()?;
+        if *self.keeps_no_answer.lock().unwrap() {
+            return Err(LedgerError::Unavailable("the process has died by now".to_owned()));
+        }
+        self.kept.lock().unwrap().insert((tenant, request.clone()), (answer, now));
+        Ok(())
     }
 }
 
@@ -560,6 +641,9 @@ fn event_row(stored: &Stored, deliveries: Option<Vec<DeliveryId>>) -> EventRow {
         deliver_at: event.deliver_at,
         expires_at: event.expires_at,
         deadline: event.deadline,
+        ordering_key: event.ordering_key().map(str::to_owned),
+        coalesce_key: event.coalesce().map(|coalesce| coalesce.key.clone()),
+        superseded_by: None,
         deliveries,
     }
 }

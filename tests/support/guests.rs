@@ -78,6 +78,19 @@ pub(crate) fn classify_says(says: &Says<'_>) -> Vec<u8> {
     classify_with(&classify_answer(says), "i32.const 16")
 }
 
+/// One function of many nested loops over many locals: small to send, ruinous to compile.
+pub(crate) fn bomb() -> Vec<u8> {
+    let (locals, loops) = (4_000, 4_000);
+    let mut code = format!("(func (local {})", "i64 ".repeat(locals));
+    for n in 0..loops {
+        let _ = write!(code, "(loop (local.set {} (local.get {}))", n % locals, (n * 7 + 1) % locals);
+    }
+    for n in 0..loops {
+        let _ = write!(code, "(br_if 0 (i64.eqz (local.get {}))))", (n * 13) % locals);
+    }
+    classify_with(&format!("{code})"), "unreachable")
+}
+
 /// The data segment with the answer, for guests that do something before they give it.
 pub(crate) fn classify_answer(says: &Says<'_>) -> String {
     let mut image = Image::default();

@@ -93,6 +93,7 @@ pub fn publication(event_type: &str, key: Option<&str>, body: impl Into<Vec<u8>>
         deliver_at: None,
         expires_at: None,
         deadline: None,
+        relation: None,
     }
 }
 

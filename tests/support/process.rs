@@ -67,12 +67,17 @@ impl Gateway {
 
     /// `extra`: further lines for the `[server]` section, and sections before the tenants.
     pub fn with(extra: &str, tenants: &str) -> Gateway {
+        Gateway::of_file(extra, &format!("[egress]\nallow = [\"127.0.0.1/32\"]\n{tenants}"))
+    }
+
+    /// `rest`: a file without `[server]`.
+    pub fn of_file(extra: &str, rest: &str) -> Gateway {
         let dir = tempfile::tempdir().unwrap();
         let (ingress, admin) = (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
         let mut text = String::new();
         writeln!(text, "[server]\ningress = \"{ingress}\"\nadmin = \"{admin}\"").unwrap();
         writeln!(text, "ledger = \"sqlite:{}\"", dir.path().join("data/ledger.db").display()).unwrap();
-        writeln!(text, "{extra}\n[egress]\nallow = [\"127.0.0.1/32\"]\n{tenants}").unwrap();
+        writeln!(text, "{extra}\n{rest}").unwrap();
         std::fs::write(dir.path().join("hookgate.toml"), text).unwrap();
         // Whoever was first has installed it.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -210,6 +215,15 @@ impl Gateway {
             (items.len() >= n).then_some(items)
         })
         .await
+    }
+
+    /// Waits until nothing is pending and nothing in flight.
+    pub async fn until_drained(&self) {
+        super::until("nothing is under way", || async {
+            let left = (self.metric("hookgate_pending ").await, self.metric("hookgate_in_flight ").await);
+            (left == (Some(0.0), Some(0.0))).then_some(())
+        })
+        .await;
     }
 
     /// One delivery with its attempts.

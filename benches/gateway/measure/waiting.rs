@@ -28,7 +28,7 @@ impl Session<'_> {
         let gateway = Gateway::start(dir.path(), &Route::BesideHang { receiver: self.receiver.at }).await?;
         self.measure(&subject(&gateway, Row::HangBefore, true), Pace::AtRest).await?;
         self.progress(Row::HangBeside);
-        self.pile_up(&gateway).await?;
+        self.pile_up(&gateway, Gateway::NOISY_PATH, self.plan.piled).await?;
         let (before, begun) = (process::private_kib(gateway.pid())?, Instant::now());
         let waits = gateway.metric("hookgate_pending").await?;
         self.measure(&subject(&gateway, Row::HangBeside, true), Pace::AtRest).await?;
@@ -55,7 +55,8 @@ impl Session<'_> {
         self.progress(Row::Idle);
         let dir = TempDir::new_in(self.dir)?;
         let gateway = Gateway::start(dir.path(), &Route::Busy { receiver: self.receiver.at }).await?;
-        let piled = self.pile_up(&gateway).await?;
+        let piled = self.plan.piled;
+        self.pile_up(&gateway, Gateway::NOISY_PATH, piled).await?;
         let begun = Instant::now();
         loop {
             let failed = gateway.metric("hookgate_attempts_total").await?;
@@ -83,20 +84,20 @@ impl Session<'_> {
         gateway.stop().await
     }
 
-    /// Events of the other tenant, as fast as they are accepted.
-    async fn pile_up(&mut self, gateway: &Gateway) -> Result<u64> {
+    /// So many events, as fast as they are accepted.
+    pub(super) async fn pile_up(&mut self, gateway: &Gateway, path: &str, events: u64) -> Result<()> {
         let load = Load {
             to: gateway.ingress,
-            path: Gateway::NOISY_PATH.to_owned(),
+            path: path.to_owned(),
             connections: CONNECTIONS,
             rate: None,
             span: TRIED_PATIENCE,
-            requests_max: self.plan.piled,
+            requests_max: events,
             body_bytes: BODY_BYTES,
-            first_seq: self.seqs(),
+            first_seq: self.seqs(events),
         };
         let loaded: Loaded = process::work(&Role::Load(load), TRIED_PATIENCE).await?;
-        ensure!(loaded.accepted == self.plan.piled, "{} of {} were accepted", loaded.accepted, self.plan.piled);
-        Ok(loaded.accepted)
+        ensure!(loaded.accepted == events, "{} of {events} were accepted", loaded.accepted);
+        Ok(())
     }
 }

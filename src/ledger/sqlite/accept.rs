@@ -1,13 +1,17 @@
 //! One event with all its deliveries and its dedup key.
 
 use super::births::{Birth, FIRST_TOKEN, Needs};
+use super::coalescing::Window;
 use super::codec::int;
 use super::fault::Fault;
 use super::shared::Shared;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, EventId, History, IdText};
-use crate::ledger::{Accepted, Claimed, EndpointKey, EventContent, Lease, LedgerError, Slot, SourceKey, TenantKey};
+use crate::ledger::{
+    Accepted, Claimed, Count, EndpointKey, EventContent, Lease, LedgerError, OrderingKey, Slot, SourceKey, TenantKey,
+};
+use crate::telemetry::EVENTS_SUPERSEDED;
 use crate::verify::{Dedup, Event, Verified};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -22,6 +26,8 @@ pub(super) struct AcceptEvent {
     pub last: DeliveryId,
     pub deliveries: SmallVec<[Arriving; 2]>,
     pub now: Timestamp,
+    /// Set when applied: events whose place it took.
+    pub superseded: u64,
 }
 
 pub(super) struct Arriving {
@@ -29,6 +35,7 @@ pub(super) struct Arriving {
     pub endpoint: EndpointKey,
     /// Where its first attempt starts.
     pub slot: Option<Slot>,
+    pub order: Option<OrderingKey>,
     /// Set when applied: its place in the endpoint's sequence, and the end of its lease if it has one.
     pub sequence: u64,
     pub leased_until: Option<Timestamp>,
@@ -63,7 +70,17 @@ impl Verb for AcceptEvent {
         if let Some(dedup) = &event.dedup
             && let Some(known) = known(w, dedup, &event.body_digest, self.now)?
         {
+            w.tallies.accepted(self.tenant, self.source, &known, self.now);
             return Ok(known);
+        }
+        let window = match event.coalesce() {
+            Some(coalesce) => Some(Window::of(w.connection, self.tenant, coalesce, self.now)?),
+            None => None,
+        };
+        if let Some(Window { ends_at, .. }) = &window
+            && [event.expires_at, event.deadline].into_iter().flatten().any(|over| over <= *ends_at)
+        {
+            return Ok(Accepted::TooLateAt(*ends_at));
         }
         w.effects.accepts += 1;
         let (tenant, id, now) = (self.tenant.0, self.id.to_bytes(), self.now.as_millis());
@@ -89,10 +106,21 @@ impl Verb for AcceptEvent {
         if let Some(dedup) = &event.dedup {
             w.remember(dedup, self.id, &event.body_digest, self.now);
         }
-        let later = event.deliver_at.filter(|at| *at > self.now);
+        if let Some(key) = event.ordering_key() {
+            w.connection
+                .prepare_cached("UPDATE event SET ordering_key = ? WHERE tenant = ? AND id = ?")?
+                .execute((key, tenant, id))?;
+        }
+        let mut later = event.deliver_at.filter(|at| *at > self.now);
+        if let (Some(coalesce), Some(window)) = (event.coalesce(), &window) {
+            let goes_to = |endpoint| self.deliveries.iter().any(|arriving| arriving.endpoint == endpoint);
+            self.superseded = w.coalesce((self.tenant, self.id), coalesce, window, goes_to, self.now)?;
+            later = Some(window.ends_at);
+        }
         for arriving in &mut self.deliveries {
             let key = arriving.endpoint;
-            let open = later.is_none() && w.is_open(key, self.now);
+            w.tallies.count(self.tenant, key, Count::ACCEPTED, self.now);
+            let open = later.is_none() && arriving.order.is_none() && w.is_open(key, self.now);
             arriving.sequence = w.next_sequence(key);
             let slot = arriving.slot.as_ref().filter(|_| open);
             arriving.leased_until = slot.map(|slot| self.now.plus(slot.lease_for()));
@@ -110,7 +138,12 @@ impl Verb for AcceptEvent {
                 w.effects.starts += 1;
                 continue;
             }
-            let due = later.unwrap_or(self.now);
+            let due = match &arriving.order {
+                Some(order) => {
+                    w.line_up((self.tenant, arriving.id), (key, arriving.sequence), order, later, self.now)?
+                }
+                None => later.unwrap_or(self.now),
+            };
             w.sql.insert_delivery.execute(rusqlite::params![
                 tenant,
                 arriving.id.to_bytes(),
@@ -123,15 +156,23 @@ impl Verb for AcceptEvent {
                 due.as_millis(),
                 None::<i64>,
             ])?;
+            if let Some(order) = &arriving.order {
+                w.mark_ordered((self.tenant, arriving.id), order, due)?;
+            }
             w.effects.pending += 1;
             w.wake(key, due, self.now);
         }
-        Ok(Accepted::New(self.id))
+        let accepted = Accepted::New(self.id);
+        w.tallies.accepted(self.tenant, self.source, &accepted, self.now);
+        Ok(accepted)
     }
 
     fn publish(self, done: &mut Accepted, shared: &Shared) {
         if !matches!(done, Accepted::New(_)) {
             return;
+        }
+        if self.superseded > 0 {
+            metrics::counter!(EVENTS_SUPERSEDED).increment(self.superseded);
         }
         let event = self.event.into_inner();
         let key: Arc<str> = match &event.key {
@@ -161,6 +202,7 @@ impl Verb for AcceptEvent {
                 revision: 1,
                 number: 1,
                 started_at: self.now,
+                eligible_at: self.now,
                 history: History { counted: 1, interrupted_before: 0, began_at: self.now, expires_at },
             };
             let claimed = Claimed {

@@ -4,6 +4,7 @@
 use super::SqliteLedger;
 use super::codec::int;
 use super::fault::Fault;
+use super::ordering::HELD;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::MAX_WAIT;
@@ -11,7 +12,7 @@ use crate::ledger::{EndpointKey, LedgerError};
 use rusqlite::Connection;
 use std::time::Duration;
 
-const BATCH_ROWS_MAX: usize = 1_000;
+pub(super) const BATCH_ROWS_MAX: usize = 1_000;
 
 /// A place in the order of an endpoint's pending work.
 #[derive(Clone, Copy)]
@@ -48,11 +49,11 @@ fn step(
          FROM delivery d INDEXED BY delivery_live \
          LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
          LEFT JOIN attempt a ON a.tenant = d.tenant AND a.delivery = d.id AND a.number = d.attempts \
-         WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at IS NOT NULL AND (d.due_at, d.tenant, d.id) > (?2, ?3, ?4) \
+         WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at < ?6 AND (d.due_at, d.tenant, d.id) > (?2, ?3, ?4) \
          ORDER BY d.due_at, d.tenant, d.id LIMIT ?5",
     )?;
     let limit = int(BATCH_ROWS_MAX as u64);
-    let mut rows = statement.query((endpoint.0, from.due_at, from.tenant, from.id, limit))?;
+    let mut rows = statement.query((endpoint.0, from.due_at, from.tenant, from.id, limit, HELD.as_millis()))?;
     let (mut late, mut last, mut seen) = (Vec::new(), from, 0);
     while let Some(row) = rows.next()? {
         last = Place { due_at: row.get(2)?, tenant: row.get(0)?, id: row.get(1)? };
@@ -101,7 +102,8 @@ impl Verb for RenewLeases {
     type Done = bool;
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<bool, Fault> {
-        let find = "SELECT tenant, id FROM delivery INDEXED BY delivery_live WHERE state = 1 AND due_at <> ? LIMIT ?";
+        let find = "SELECT tenant, id FROM delivery INDEXED BY delivery_live \
+                    WHERE state = 1 AND due_at <> ? AND leased_for IS NULL LIMIT ?";
         let mut find = w.connection.prepare_cached(find)?;
         let until = self.until.as_millis();
         let found = find.query_map((until, int(BATCH_ROWS_MAX as u64)), |row| Ok((row.get(0)?, row.get(1)?)))?;

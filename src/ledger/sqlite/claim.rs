@@ -4,11 +4,12 @@ use super::births::Needs;
 use super::codec::{count, time, time_opt};
 use super::fault::Fault;
 use super::keyring::Place;
+use super::ordering::HELD;
 use super::shared::Shared;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, EndpointStatus, EventId, History};
-use crate::ledger::{EndpointKey, Lease, Slot, SourceKey, TenantKey};
+use crate::ledger::{EndpointKey, EventContent, Lease, Slot, SourceKey, TenantKey};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub(super) struct EventHead {
     pub event_type: String,
     pub content_type: String,
     pub key: Option<String>,
+    /// Of a coalesced event.
+    pub idempotency_key: Option<String>,
     pub accepted_at: Timestamp,
     /// Where the content is; `None`: erased.
     pub payload: Option<i64>,
@@ -52,6 +55,11 @@ impl Leased {
             1 => Place::EventContent(event),
             revision => Place::RevisionContent(delivery, revision),
         }
+    }
+
+    pub(super) fn idempotency_key(&self, event: &EventContent) -> String {
+        let frozen = self.head.as_ref().and_then(|head| head.idempotency_key.as_deref());
+        idempotency_key(frozen.or(event.key.as_deref()), self.event, self.origin)
     }
 }
 
@@ -95,13 +103,13 @@ impl Verb for ClaimDue {
                 due_rows(w, endpoint, slots, self.now, &mut all)?;
                 for (at, leased) in all[before..].iter_mut().enumerate() {
                     leased.lease.until = self.now.plus(lease_for);
-                    w.begin(&leased.lease)?;
+                    w.begin(&leased.lease, None)?;
                     self.used.push(from + at);
                 }
             } else {
                 refuse_closed(w, endpoint, self.now);
             }
-            let first: Option<i64> = w.sql.next_due.query_row([endpoint.0], |row| row.get(0))?;
+            let first: Option<i64> = w.sql.next_due.query_row((endpoint.0, HELD.as_millis()), |row| row.get(0))?;
             next_due.extend(first.map(|due| (endpoint, Timestamp::from_millis(due))));
             from += slots;
         }
@@ -126,7 +134,7 @@ fn refuse_closed(w: &mut Writer<'_>, endpoint: EndpointKey, now: Timestamp) {
     }
 }
 
-fn due_rows(
+pub(super) fn due_rows(
     w: &mut Writer<'_>,
     endpoint: EndpointKey,
     limit: usize,
@@ -145,6 +153,7 @@ fn due_rows(
                 event_type,
                 content_type: row.get(15)?,
                 key: row.get(16)?,
+                idempotency_key: row.get(21)?,
                 accepted_at: time(row, 17)?,
                 payload: match own {
                     Some(own) => Some(own),
@@ -152,6 +161,7 @@ fn due_rows(
                 },
             }),
         };
+        let (generation, began_at) = (row.get(5)?, time(row, 10)?);
         into.push(Leased {
             lease: Lease {
                 tenant: TenantKey(row.get(0)?),
@@ -159,14 +169,15 @@ fn due_rows(
                 endpoint,
                 token: count(row.get(11)?) + 1,
                 until: now,
-                generation: row.get(5)?,
+                generation,
                 revision: row.get(6)?,
                 number: row.get::<_, u32>(7)?.saturating_add(1),
                 started_at: now,
+                eligible_at: eligible_at(generation, began_at, time_opt(row, 20)?),
                 history: History {
                     counted: row.get::<_, u32>(8)?.saturating_add(1),
                     interrupted_before: row.get(9)?,
-                    began_at: time(row, 10)?,
+                    began_at,
                     expires_at: time_opt(row, 18)?,
                 },
             },
@@ -178,6 +189,11 @@ fn due_rows(
         });
     }
     Ok(())
+}
+
+/// When it could first be sent: a redrive waits for nothing.
+pub(super) fn eligible_at(generation: u32, began_at: Timestamp, deliver_at: Option<Timestamp>) -> Timestamp {
+    deliver_at.filter(|_| generation == 1).map_or(began_at, |at| at.max(began_at))
 }
 
 /// A row of `expired`, `overdue` or [`OUTLIVED`], under the next token. Their columns are the same.
@@ -192,6 +208,7 @@ fn taken(row: &rusqlite::Row<'_>, until: Timestamp) -> Result<Lease, Fault> {
         revision: row.get(8)?,
         number: row.get(9)?,
         started_at: time(row, 10)?,
+        eligible_at: time(row, 5)?,
         history: History {
             counted: row.get::<_, u32>(3)?.saturating_add(1),
             interrupted_before: row.get(4)?,
@@ -219,7 +236,7 @@ impl Verb for Rescue {
         let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
         let until = self.now.plus(RESCUE_LEASE);
         let mut all = Vec::new();
-        let mut rows = w.sql.expired.query((self.expired_by.as_millis(), limit))?;
+        let mut rows = w.sql.expired.query((self.expired_by.as_millis(), limit, self.now.as_millis()))?;
         while let Some(row) = rows.next()? {
             all.push(taken(row, until)?);
         }
@@ -305,14 +322,14 @@ fn begin_all(w: &mut Writer<'_>, over: &mut [Lease], now: Timestamp) -> Result<(
     for lease in over {
         lease.number = lease.number.saturating_add(1);
         lease.started_at = now;
-        w.begin(lease)?;
+        w.begin(lease, None)?;
     }
     Ok(())
 }
 
 impl Writer<'_> {
-    /// Pending work is under way from here on.
-    fn begin(&mut self, lease: &Lease) -> Result<(), Fault> {
+    /// Pending work is under way from here on: by us, or by a consumer for a time.
+    pub(super) fn begin(&mut self, lease: &Lease, leased_for: Option<Duration>) -> Result<(), Fault> {
         self.sql.start.execute((
             lease.tenant.0,
             lease.delivery.to_bytes(),
@@ -320,6 +337,7 @@ impl Writer<'_> {
             super::codec::int(lease.token),
             lease.number,
             lease.started_at.as_millis(),
+            leased_for.map(super::settle::millis),
         ))?;
         self.effects.pending -= 1;
         self.effects.in_flight += 1;

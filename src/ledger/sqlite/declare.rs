@@ -2,10 +2,11 @@
 
 use super::codec::{count, status_of};
 use super::fault::Fault;
+use super::health;
 use super::keyring::{Place, TenantCipher};
 use super::shared::Shared;
 use super::writer::{EndpointMemory, Undo, Verb, Writer};
-use crate::delivery::EndpointStatus;
+use crate::delivery::{EndpointStatus, Health};
 use crate::ledger::{
     Declaration, DeclaredEndpoint, DeclaredTenant, Directory, EndpointEntry, EndpointKey, LedgerError, SourceKey,
     TenantEntry, TenantKey,
@@ -34,7 +35,9 @@ impl Verb for Declare {
         Ok(directory)
     }
 
-    fn publish(self, _done: &mut Directory, shared: &Shared) {
+    fn publish(self, done: &mut Directory, shared: &Shared) {
+        let endpoints = done.tenants.values().flat_map(|tenant| tenant.endpoints.values());
+        shared.declare(endpoints.map(|endpoint| endpoint.key).collect());
         for cipher in self.made {
             shared.keyring.keep(cipher);
         }
@@ -142,6 +145,7 @@ fn declare_endpoint(
         tenant,
         host,
         status: EndpointStatus::Enabled,
+        health: Health::default(),
         sequence: 0,
         reserved: 0,
     });
@@ -154,7 +158,9 @@ fn declare_endpoint(
 
 /// All endpoints that were ever declared.
 pub(super) fn load_endpoints(connection: &Connection) -> Result<HashMap<EndpointKey, EndpointMemory>, Fault> {
-    let mut statement = connection.prepare("SELECT id, tenant, host, status, until, why, sequence FROM endpoint")?;
+    let columns = health::COLUMNS;
+    let sql = format!("SELECT id, tenant, host, status, until, why, sequence, {columns} FROM endpoint");
+    let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query([])?;
     let mut all = HashMap::new();
     while let Some(row) = rows.next()? {
@@ -162,6 +168,7 @@ pub(super) fn load_endpoints(connection: &Connection) -> Result<HashMap<Endpoint
             tenant: TenantKey(row.get(1)?),
             host: row.get(2)?,
             status: status_of(row.get(3)?, row.get(4)?, row.get(5)?),
+            health: health::of_row(row, 7)?,
             sequence: count(row.get(6)?),
             reserved: count(row.get(6)?),
         };

@@ -25,7 +25,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Rows that a merge moves or deletes in one transaction, at most.
 const SLICE: usize = 2_048;
-/// Digests that the filter has room for at least, at ten bits each.
+/// Digests that the filter has room for at least, at ten bits each: for so many times those in memory, but no more than
+/// the second figure.
+const FILTER_ROOM_OVER_MEMORY: usize = 8;
 const FILTER_ROOM: usize = 4 << 20;
 
 type Digest = [u8; 16];
@@ -152,7 +154,7 @@ impl Dedup {
             }
         }
         let cold = connection.query_row("SELECT EXISTS (SELECT 1 FROM dedup_cold)", [], |row| row.get(0))?;
-        let filter = if cold { None } else { Some(Arc::new(Filter::for_rows(0, true))) };
+        let filter = if cold { None } else { Some(Arc::new(Filter::for_rows(0, in_memory_max, true))) };
         let now = Timestamp::ZERO;
         Ok(Dedup {
             recent,
@@ -366,8 +368,9 @@ pub(super) struct Filter {
 
 impl Filter {
     /// With room for `rows` and as many again.
-    fn for_rows(rows: usize, complete: bool) -> Self {
-        let bits = (rows * 2).max(FILTER_ROOM).saturating_mul(10).next_power_of_two().min(1 << 32);
+    fn for_rows(rows: usize, in_memory_max: usize, complete: bool) -> Self {
+        let least = in_memory_max.saturating_mul(FILTER_ROOM_OVER_MEMORY).min(FILTER_ROOM);
+        let bits = (rows * 2).max(least).max(64).saturating_mul(10).next_power_of_two().min(1 << 32);
         let words = std::iter::repeat_with(|| AtomicU64::new(0)).take(bits / 64).collect();
         let mask = u32::try_from(bits - 1).unwrap_or(u32::MAX);
         Filter { words, mask, complete: AtomicBool::new(complete) }
@@ -416,10 +419,11 @@ impl Verb for AttachFilter {
 pub(super) fn build_filter(
     connection: &Connection,
     attach: impl FnOnce(AttachFilter) -> bool,
+    in_memory_max: usize,
     closed: &AtomicBool,
 ) -> rusqlite::Result<()> {
     let rows: i64 = connection.query_row("SELECT count(*) FROM dedup_cold", [], |row| row.get(0))?;
-    let filter = Arc::new(Filter::for_rows(usize::try_from(rows).unwrap_or(0), false));
+    let filter = Arc::new(Filter::for_rows(usize::try_from(rows).unwrap_or(0), in_memory_max, false));
     if !attach(AttachFilter(Arc::clone(&filter))) {
         return Ok(());
     }
@@ -448,12 +452,12 @@ mod tests {
 
     #[test]
     fn the_filter_forgets_nothing_and_seldom_errs() {
-        let filter = Filter::for_rows(0, true);
+        let filter = Filter::for_rows(0, 500_000, true);
         assert!(!filter.may_hold(&digest(0)));
         (0..100_000).for_each(|n| filter.add(&digest(n)));
         assert!((0..100_000).all(|n| filter.may_hold(&digest(n))));
         let wrong = (100_000..200_000).filter(|n| filter.may_hold(&digest(*n))).count();
         assert!(wrong < 1_000, "{wrong}");
-        assert!(Filter::for_rows(0, false).may_hold(&digest(0)), "an incomplete filter excludes nothing");
+        assert!(Filter::for_rows(0, 1, false).may_hold(&digest(0)), "an incomplete filter excludes nothing");
     }
 }

@@ -34,11 +34,13 @@ pub(super) enum Place<'a> {
     AttemptDetail(&'a [u8; 16], u64),
     EndpointSecret(u32),
     SourceSecret(u32),
+    /// The digest of the key that its request came with.
+    Answer(&'a [u8; 32]),
 }
 
 impl Place<'_> {
     fn describe(self, out: &mut SmallVec<[u8; 96]>) {
-        let (words, row): (&[u8], SmallVec<[u8; 24]>) = match self {
+        let (words, row): (&[u8], SmallVec<[u8; 32]>) = match self {
             Place::EventContent(id) => (b"\0payload\0event\0", SmallVec::from_slice(id)),
             Place::RevisionContent(id, revision) => {
                 let mut row = SmallVec::from_slice(id);
@@ -52,6 +54,7 @@ impl Place<'_> {
             }
             Place::EndpointSecret(id) => (b"\0endpoint\0secret\0", SmallVec::from_slice(&id.to_be_bytes())),
             Place::SourceSecret(id) => (b"\0source\0secret\0", SmallVec::from_slice(&id.to_be_bytes())),
+            Place::Answer(request) => (b"\0answer\0content\0", SmallVec::from_slice(request)),
         };
         out.extend_from_slice(words);
         out.extend_from_slice(&row);

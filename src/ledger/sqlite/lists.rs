@@ -3,6 +3,7 @@
 use super::claim::idempotency_key;
 use super::codec::{count, state_code, state_of, time, time_opt};
 use super::fault::Fault;
+use super::ordering::HELD;
 use crate::clock::Timestamp;
 use crate::delivery::{AttemptId, DeliveryId, DeliveryState, EventId, Name};
 use crate::ledger::{DeliveryFilter, DeliveryRow, EventFilter, EventRow, TenantKey};
@@ -58,7 +59,8 @@ fn name_opt(row: &Row<'_>, column: usize) -> Result<Option<Name>, Fault> {
 }
 
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.type, e.key, s.name, e.provider_id, e.content_type, e.body_bytes, \
-                             e.payload IS NULL, e.accepted_at, e.deliver_at, e.expires_at, e.deadline";
+                             e.payload IS NULL, e.accepted_at, e.deliver_at, e.expires_at, e.deadline, \
+                             e.ordering_key, e.coalesce_key, e.superseded_by";
 
 pub(super) fn event_row(row: &Row<'_>) -> Result<EventRow, Fault> {
     Ok(EventRow {
@@ -74,13 +76,21 @@ pub(super) fn event_row(row: &Row<'_>) -> Result<EventRow, Fault> {
         deliver_at: time_opt(row, 9)?,
         expires_at: time_opt(row, 10)?,
         deadline: time_opt(row, 11)?,
+        ordering_key: row.get(12)?,
+        coalesce_key: row.get(13)?,
+        superseded_by: row.get::<_, Option<[u8; 16]>>(14)?.map(EventId::from_bytes),
         deliveries: None,
     })
 }
 
+/// The number is that of [`HELD`].
 pub(super) const DELIVERY_COLUMNS: &str = "d.id, d.event, e.type, e.key, s.name, p.name, h.name, d.state, d.reason, d.attempts, \
                                 d.generation, d.revision, d.due_at, e.accepted_at, d.finished_at, e.expires_at, \
-                                e.deadline, d.last_status, d.reference, d.sequence, d.origin, d.note";
+                                e.deadline, d.last_status, d.reference, d.sequence, d.origin, d.note, e.idempotency_key, \
+                                CASE WHEN d.ordering IS NULL THEN NULL ELSE e.ordering_key END, d.out_of_order, \
+                                CASE WHEN d.state = 0 AND d.due_at = 9223372036854775807 THEN \
+                                (SELECT o.delivery FROM ordered o WHERE o.endpoint = d.endpoint \
+                                AND o.key = d.ordering ORDER BY o.sequence LIMIT 1) END";
 
 pub(super) const DELIVERY_JOINS: &str = "JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
                               LEFT JOIN source s ON s.id = e.source \
@@ -89,6 +99,7 @@ pub(super) const DELIVERY_JOINS: &str = "JOIN event e ON e.tenant = d.tenant AND
 pub(super) fn delivery_row(row: &Row<'_>) -> Result<DeliveryRow, Fault> {
     let event = EventId::from_bytes(row.get(1)?);
     let key: Option<String> = row.get(3)?;
+    let frozen: Option<String> = row.get(22)?;
     let state = state_of(row.get(7)?)?;
     Ok(DeliveryRow {
         id: DeliveryId::from_bytes(row.get(0)?),
@@ -102,8 +113,8 @@ pub(super) fn delivery_row(row: &Row<'_>) -> Result<DeliveryRow, Fault> {
         attempt_count: row.get(9)?,
         generation: row.get(10)?,
         revision: row.get(11)?,
-        // In flight, the column holds the lease's end.
-        due_at: time_opt(row, 12)?.filter(|_| state == DeliveryState::Pending),
+        // In flight, the column holds the lease's end; behind others of its key, nothing is known.
+        due_at: time_opt(row, 12)?.filter(|due| state == DeliveryState::Pending && *due != HELD),
         created_at: time(row, 13)?,
         finished_at: time_opt(row, 14)?,
         expires_at: time_opt(row, 15)?,
@@ -111,9 +122,12 @@ pub(super) fn delivery_row(row: &Row<'_>) -> Result<DeliveryRow, Fault> {
         last_status: row.get(17)?,
         reference: row.get(18)?,
         sequence: count(row.get(19)?),
-        idempotency_key: idempotency_key(key.as_deref(), event, row.get(20)?),
+        idempotency_key: idempotency_key(frozen.as_deref().or(key.as_deref()), event, row.get(20)?),
         key,
         note: row.get(21)?,
+        ordering_key: row.get(23)?,
+        held_by: row.get::<_, Option<[u8; 16]>>(25)?.map(DeliveryId::from_bytes),
+        out_of_order: row.get(24)?,
     })
 }
 
@@ -213,7 +227,7 @@ pub(super) fn deliveries(
     collect(connection, &query, delivery_row)
 }
 
-fn of_event(query: &mut Query, tenant: TenantKey, event: EventId) {
+pub(super) fn of_event(query: &mut Query, tenant: TenantKey, event: EventId) {
     let id = event.to_bytes();
     query.and("d.event = ?", Query::blob(id));
     query.and("d.id > ?", Query::blob(id));
@@ -223,7 +237,7 @@ fn of_event(query: &mut Query, tenant: TenantKey, event: EventId) {
 }
 
 /// An id finds by its kind; any other word is a logical key, a reference or a provider's id, whole.
-fn search(query: &mut Query, tenant: TenantKey, q: &str) {
+pub(super) fn search(query: &mut Query, tenant: TenantKey, q: &str) {
     let tenant_value = || Value::from(i64::from(tenant.0));
     if let Ok(id) = q.parse::<DeliveryId>() {
         query.and("d.id = ?", Query::blob(id.to_bytes()));

@@ -2,11 +2,13 @@
 
 use super::codec::{state_code, state_of};
 use super::fault::Fault;
+use super::ordering::Leaving;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Name, Reason};
+use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Health, Name, Reason};
 use crate::ledger::{
-    Cancelled, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved, TenantKey,
+    Cancelled, Count, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved,
+    TenantKey,
 };
 use rusqlite::{Connection, OptionalExtension as _};
 use sha2::{Digest as _, Sha256};
@@ -22,13 +24,22 @@ pub(super) struct Standing {
     pub payload: Option<i64>,
     pub expires_at: Option<Timestamp>,
     pub content_type: Option<String>,
+    reason: Option<String>,
+}
+
+impl Standing {
+    /// Dead, or found unsent by a person.
+    fn may_be_redriven(&self) -> bool {
+        let unsent = self.reason.as_deref() == Some(ResolveAs::NotSent.as_str());
+        self.state == DeliveryState::Dead || self.state == DeliveryState::Resolved && unsent
+    }
 }
 
 pub(super) fn standing(connection: &Connection, tenant: TenantKey, id: DeliveryId) -> Result<Option<Standing>, Fault> {
     let found = connection
         .prepare_cached(
             "SELECT d.endpoint, d.event, d.state, d.generation, d.revision, d.payload, e.payload, e.expires_at, \
-             e.content_type \
+             e.content_type, d.reason \
              FROM delivery d LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
              WHERE d.tenant = ? AND d.id = ?",
         )?
@@ -43,6 +54,7 @@ pub(super) fn standing(connection: &Connection, tenant: TenantKey, id: DeliveryI
                 payload: if revision > 1 { row.get(5)? } else { row.get(6)? },
                 expires_at: super::codec::time_opt(row, 7)?,
                 content_type: row.get(8)?,
+                reason: row.get(9)?,
             };
             Ok((standing, row.get::<_, i64>(2)?))
         })
@@ -95,7 +107,7 @@ impl Verb for RedriveDead {
         if let Some(before) = self.answered_before(w.connection)? {
             return Ok(Some(before));
         }
-        if standing.state != DeliveryState::Dead {
+        if !standing.may_be_redriven() {
             return Ok(Some(Redriven::NotDead(standing.state)));
         }
         if standing.expires_at.is_some_and(|at| at <= self.now) {
@@ -111,8 +123,11 @@ impl Verb for RedriveDead {
                 w.next_payload += 1;
                 w.sql.insert_payload.execute((payload, self.tenant.0, standing.event, id, revision, sealed))?;
                 w.connection
-                    .prepare_cached("INSERT INTO revision (tenant, delivery, revision, payload) VALUES (?, ?, ?, ?)")?
-                    .execute((self.tenant.0, id, revision, payload))?;
+                    .prepare_cached(
+                        "INSERT INTO revision (tenant, delivery, revision, payload, note, made_at) \
+                         VALUES (?, ?, ?, ?, ?, ?)",
+                    )?
+                    .execute((self.tenant.0, id, revision, payload, &self.note, self.now.as_millis()))?;
                 (*revision, Some(payload))
             }
         };
@@ -121,7 +136,7 @@ impl Verb for RedriveDead {
             .prepare_cached(
                 "UPDATE delivery SET state = 0, generation = ?3, revision = ?4, counted = 0, interrupted = 0, \
                  began_at = ?5, due_at = ?5, reason = NULL, finished_at = NULL, note = coalesce(?6, note), \
-                 payload = ?7 WHERE tenant = ?1 AND id = ?2",
+                 payload = ?7, bulk = NULL WHERE tenant = ?1 AND id = ?2",
             )?
             .execute(rusqlite::params![
                 self.tenant.0,
@@ -140,10 +155,14 @@ impl Verb for RedriveDead {
                 )?
                 .execute((self.tenant.0, id, request.as_str(), content, generation, revision))?;
         }
-        w.effects.dead -= 1;
-        w.effects.dead_removed = true;
+        if standing.state == DeliveryState::Dead {
+            w.effects.dead -= 1;
+            w.effects.dead_removed = true;
+        }
         w.effects.pending += 1;
-        w.wake(standing.endpoint, self.now, self.now);
+        w.tallies.count(self.tenant, standing.endpoint, Count::REDRIVEN, self.now);
+        let due = w.rejoin(self.tenant, self.delivery, standing.endpoint, self.now)?;
+        w.wake(standing.endpoint, due, self.now);
         Ok(Some(Redriven::Done { generation, revision }))
     }
 }
@@ -182,7 +201,9 @@ impl Verb for CancelPending {
             return Ok(Cancelled::NotPending(standing.state));
         }
         finish(w, self.tenant, self.delivery, DeliveryState::Cancelled, Reason::CANCELLED.as_str(), None, self.now)?;
+        w.leave_line(self.tenant, self.delivery, standing.endpoint, Leaving::Ended, self.now)?;
         w.effects.pending -= 1;
+        w.tallies.count(self.tenant, standing.endpoint, Count::CANCELLED, self.now);
         Ok(Cancelled::Done)
     }
 }
@@ -207,8 +228,10 @@ impl Verb for ResolveDead {
         }
         let (reason, note) = (self.how.as_str(), self.note.as_deref());
         finish(w, self.tenant, self.delivery, DeliveryState::Resolved, reason, note, self.now)?;
+        w.leave_line(self.tenant, self.delivery, standing.endpoint, Leaving::Ended, self.now)?;
         w.effects.dead -= 1;
         w.effects.dead_removed = true;
+        w.tallies.count(self.tenant, standing.endpoint, Count::RESOLVED, self.now);
         Ok(Resolved::Done)
     }
 }
@@ -262,6 +285,15 @@ impl Verb for ChangeEndpoint {
             EndpointChange::Disable { why } => EndpointStatus::Disabled { why: why.clone() },
             EndpointChange::Resume | EndpointChange::Enable => EndpointStatus::Enabled,
         };
+        let health = w.endpoints.get(&key).map(|e| e.health).unwrap_or_default();
+        let felt = match &self.change {
+            EndpointChange::Enable => Health::default(),
+            EndpointChange::Resume if !disabled => health.resumed(self.now),
+            EndpointChange::Resume | EndpointChange::Pause { .. } | EndpointChange::Disable { .. } => health,
+        };
+        if felt != health {
+            w.set_health(key, felt);
+        }
         if after != before {
             w.set_status(key, after.clone())?;
             // Whatever waits behind it is to be looked at: now, or when the pause ends.

@@ -10,21 +10,28 @@ mod accept;
 mod adoptions;
 mod alerts;
 mod anchor;
+mod answers;
 mod births;
+mod bulk;
 mod checkpoint;
 mod claim;
+mod coalescing;
 mod codec;
+mod dead;
 mod declare;
 mod dedup;
 mod fault;
 mod files;
+mod health;
 mod keyring;
 mod lists;
 mod manage;
 mod operations;
+mod ordering;
 mod past;
 mod plugins;
 mod prune;
+mod pull;
 mod queue;
 mod readers;
 mod records;
@@ -33,6 +40,8 @@ mod schema;
 mod settle;
 mod shared;
 mod statements;
+mod stats;
+mod tally;
 mod trials;
 mod writer;
 mod xchacha;
@@ -160,6 +169,8 @@ pub fn open(
     let endpoints = declare::load_endpoints(&connection)?;
     for (key, endpoint) in &endpoints {
         shared.announce(*key, &endpoint.status);
+        shared.note_failing(*key, endpoint);
+        shared.slots.known_before(*key);
     }
     let dedup = dedup::Dedup::load(&connection, shared.settings.dedup_in_memory_max)?;
     let oldest_dead_at = queue.oldest_dead_at.map(Timestamp::from_millis);
@@ -248,7 +259,7 @@ fn fill_filter(reader: &rusqlite::Connection, orders: Sender<Order>, shared: &Sh
         drop(orders);
         sent && matches!(answer.blocking_recv(), Ok(Ok(())))
     };
-    if let Err(error) = dedup::build_filter(reader, attach, &shared.closed) {
+    if let Err(error) = dedup::build_filter(reader, attach, shared.settings.dedup_in_memory_max, &shared.closed) {
         match fault::severity(&error) {
             fault::Severity::Stop => shared.stop(format!("the dedup table cannot be read: {error}")),
             fault::Severity::Full | fault::Severity::Verb => {

@@ -23,7 +23,8 @@ const COLUMNS: &str = "a.delivery, a.number, d.endpoint, a.started_at, a.duratio
     a.reason, a.decided_by, a.disposition, a.ambiguous, a.plugin_version, a.plugin_us, d.reference, d.event, d.origin, \
     s.name, e.type, e.content_type, e.key, e.accepted_at, a.token, a.detail, a.revision, \
     CASE a.revision WHEN 1 THEN e.payload ELSE (SELECT r.payload FROM revision r \
-    WHERE r.tenant = a.tenant AND r.delivery = a.delivery AND r.revision = a.revision) END";
+    WHERE r.tenant = a.tenant AND r.delivery = a.delivery AND r.revision = a.revision) END, \
+    e.idempotency_key";
 
 /// From the attempts, which lie in the order that is wanted.
 const TABLES: &str = "attempt a CROSS JOIN delivery d ON d.tenant = a.tenant AND d.id = a.delivery \
@@ -136,7 +137,11 @@ fn attempt(
         // A delivery is delivered once, and by its last attempt.
         reference: row.get::<_, Option<String>>(14)?.filter(|_| disposition == "delivered"),
         disposition,
-        idempotency_key: idempotency_key(key.as_deref(), event, row.get(16)?),
+        idempotency_key: idempotency_key(
+            row.get::<_, Option<String>>(26)?.as_deref().or(key.as_deref()),
+            event,
+            row.get(16)?,
+        ),
         event: PastEvent {
             id: event,
             source: source.map(|s| s.parse().map_err(|_| Fault::damaged("a name that is none"))).transpose()?,

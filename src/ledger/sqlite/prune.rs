@@ -3,11 +3,12 @@
 //! passed by, and found again on the next round.
 
 use super::fault::Fault;
+use super::ordering::Leaving;
 use super::writer::{Verb, Writer};
-use super::{SqliteLedger, codec, rejections};
+use super::{SqliteLedger, answers, coalescing, codec, rejections, stats};
 use crate::clock::Timestamp;
-use crate::delivery::DeliveryState;
-use crate::ledger::{LedgerError, Pruned, Retention, TenantKey};
+use crate::delivery::{DeliveryId, DeliveryState};
+use crate::ledger::{EndpointKey, LedgerError, Pruned, Retention, TenantKey};
 use rusqlite::{Connection, OptionalExtension as _};
 use std::sync::{Mutex, PoisonError};
 
@@ -31,6 +32,7 @@ struct Candidates {
     events: Vec<(u32, [u8; 16])>,
     /// A tenant's refused requests before this id.
     rejections: Vec<(u32, [u8; 16])>,
+    figures: Vec<stats::Aged>,
     /// Where to go on; `None`: from the front again.
     next: Position,
     more: bool,
@@ -68,6 +70,7 @@ fn find(connection: &Connection, retention: &Retention, now: Timestamp, from: Po
         payloads: Vec::new(),
         events: Vec::new(),
         rejections: rejections::over(connection, now, |tenant| spans(retention, tenant).1)?,
+        figures: stats::aged(connection, now, |tenant| spans(retention, tenant).1)?,
         next: Position::default(),
         more: false,
     };
@@ -164,12 +167,23 @@ impl Verb for Prune {
         for (tenant, event) in &self.found.events {
             let over = over_at(w.connection, *tenant, event)?;
             if over.is_some_and(|at| self.now.since(at) >= spans(&self.retention, *tenant).1) {
-                done.rows_removed += remove(w, *tenant, event)?;
+                done.rows_removed += remove(w, *tenant, event, self.now)?;
             }
         }
         for (tenant, before) in &self.found.rejections {
             done.rows_removed += rejections::remove(w.connection, *tenant, before)?;
         }
+        // What lies in notes is seen to age from the next batch on.
+        done.more |= w.fold_tallies()? > 0;
+        for aged in &self.found.figures {
+            done.more |= stats::age(w.connection, aged)?;
+        }
+        let answers = answers::prune(w.connection, self.now, BATCH_ROWS_MAX)?;
+        done.rows_removed += answers as u64;
+        done.more |= answers == BATCH_ROWS_MAX;
+        let ended = coalescing::sweep(w.connection, self.now, self.retention.batch_rows_max.clamp(1, BATCH_ROWS_MAX))?;
+        done.rows_removed += ended as u64;
+        done.more |= ended >= self.retention.batch_rows_max;
         Ok(done)
     }
 }
@@ -205,16 +219,47 @@ fn erase(connection: &Connection, payload: &Payload) -> Result<(), Fault> {
     Ok(())
 }
 
+/// What a purged delivery was corrected to, and what was answered to it; with the last delivery of its event that is not
+/// purged, the event's payload too. Gives the payloads that went.
+pub(super) fn erase_purged(connection: &Connection, tenant: u32, delivery: &[u8; 16]) -> Result<u64, Fault> {
+    let corrected = connection
+        .prepare_cached(
+            "DELETE FROM payload WHERE id IN (SELECT payload FROM revision WHERE tenant = ? AND delivery = ?)",
+        )?
+        .execute((tenant, delivery))?;
+    for sql in [
+        "UPDATE revision SET payload = NULL WHERE tenant = ? AND delivery = ?",
+        "UPDATE attempt SET detail = NULL WHERE tenant = ? AND delivery = ? AND detail IS NOT NULL",
+    ] {
+        connection.prepare_cached(sql)?.execute((tenant, delivery))?;
+    }
+    let last: Option<(i64, [u8; 16])> = connection
+        .prepare_cached(
+            "SELECT e.payload, e.id FROM delivery d JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+             WHERE d.tenant = ? AND d.id = ? AND e.payload IS NOT NULL AND NOT EXISTS \
+             (SELECT 1 FROM delivery o WHERE o.tenant = e.tenant AND o.id > e.id AND o.id <= e.last \
+             AND o.event = e.id AND NOT (o.state = 6 AND o.reason = 'purged'))",
+        )?
+        .query_row((tenant, delivery), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((id, event)) = last else { return Ok(corrected as u64) };
+    erase(connection, &Payload { id, tenant, event, delivery: None })?;
+    Ok(corrected as u64 + 1)
+}
+
 /// An event with all that belongs to it. Gives the rows of events and deliveries that went.
-fn remove(w: &mut Writer<'_>, tenant: u32, event: &[u8; 16]) -> Result<u64, Fault> {
+fn remove(w: &mut Writer<'_>, tenant: u32, event: &[u8; 16], now: Timestamp) -> Result<u64, Fault> {
     let connection = w.connection;
     let mut own = connection.prepare_cached(
-        "SELECT d.id, d.state, d.payload FROM event e JOIN delivery d ON d.tenant = e.tenant AND d.event = e.id \
+        "SELECT d.id, d.state, d.endpoint FROM event e JOIN delivery d ON d.tenant = e.tenant AND d.event = e.id \
          AND d.id > e.id AND d.id <= e.last WHERE e.tenant = ? AND e.id = ?",
     )?;
-    let rows = own.query_map((tenant, event), |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let deliveries: Vec<([u8; 16], i64)> = rows.collect::<rusqlite::Result<_>>()?;
-    for (delivery, state) in &deliveries {
+    let rows = own.query_map((tenant, event), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let deliveries: Vec<([u8; 16], i64, u32)> = rows.collect::<rusqlite::Result<_>>()?;
+    for (delivery, state, endpoint) in &deliveries {
+        // A dead one may have held its key.
+        let id = DeliveryId::from_bytes(*delivery);
+        w.leave_line(TenantKey(tenant), id, EndpointKey(*endpoint), Leaving::Ended, now)?;
         for sql in [
             "DELETE FROM payload WHERE id IN (SELECT payload FROM revision WHERE tenant = ? AND delivery = ?)",
             "DELETE FROM revision WHERE tenant = ? AND delivery = ?",

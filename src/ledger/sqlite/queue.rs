@@ -5,7 +5,9 @@ use super::claim::{ClaimDue, Dealt, Leased, Outlived, Overdue, Rescue};
 use super::codec::{self, Headers};
 use super::declare::Declare;
 use super::fault::Fault;
+use super::health::Reanchor;
 use super::keyring::{Place, TenantCipher};
+use super::ordering::HELD;
 use super::settle::{self, SettleAttempt};
 use super::{SqliteLedger, closed};
 use crate::clock::Timestamp;
@@ -48,8 +50,8 @@ impl Queue for SqliteLedger {
                 continue;
             }
             last = mint().into();
-            let NewDelivery { endpoint, slot } = new;
-            deliveries.push(Arriving { id: last, endpoint, slot, sequence: 0, leased_until: None });
+            let NewDelivery { endpoint, slot, order } = new;
+            deliveries.push(Arriving { id: last, endpoint, slot, order, sequence: 0, leased_until: None });
         }
         let cipher = self.cipher(accept.tenant)?;
         let event = accept.event;
@@ -67,7 +69,7 @@ impl Queue for SqliteLedger {
             tokio::task::spawn_blocking(seal).await.map_err(|_| closed())?.map_err(Fault::from)?
         };
         let (tenant, source, now) = (accept.tenant, accept.source, accept.now);
-        self.ask(AcceptEvent { tenant, source, event, sealed, id, last, deliveries, now }, weight).await
+        self.ask(AcceptEvent { tenant, source, event, sealed, id, last, deliveries, now, superseded: 0 }, weight).await
     }
 
     async fn claim(&self, slots: Vec<Slot>, now: Timestamp) -> Result<Claims, LedgerError> {
@@ -75,55 +77,18 @@ impl Queue for SqliteLedger {
             return Ok(Claims::default());
         }
         let Dealt { leased, next_due } = self.ask(ClaimDue::new(slots, now), 0).await?;
-        if leased.is_empty() {
-            return Ok(Claims { started: Vec::new(), next_due });
-        }
-        let leases: Vec<Lease> = leased.iter().map(|l| l.lease).collect();
-        let shared = Arc::clone(&self.shared);
-        let read = move |connection: &Connection| -> Result<Vec<(Leased, Option<EventContent>)>, Fault> {
-            let mut all = Vec::with_capacity(leased.len());
-            for one in leased {
-                let cipher = shared.keyring.tenant(one.lease.tenant);
-                let content = match cipher {
-                    Some(cipher) => content_of(connection, &cipher, &one)?,
-                    None => None,
-                };
-                all.push((one, content));
-            }
-            Ok(all)
-        };
-        let read = match self.read_contents(read).await {
-            Ok(read) => read,
-            Err(error) => {
-                // The slots are given back by now; so is the work, or its leases run out.
-                for lease in leases {
-                    let disposition = Disposition::Released { due: now, reason: LEDGER_BUSY };
-                    let _ = self.end_unsent(lease, disposition, "released", LEDGER_BUSY, now).await;
-                }
-                return Err(error);
-            }
-        };
-        let mut claimed = Vec::with_capacity(read.len());
-        for (leased, content) in read {
-            match (content, leased.slot) {
-                (Some(event), Some(slot)) => claimed.push(Claimed {
-                    lease: leased.lease,
-                    sequence: leased.sequence,
-                    idempotency_key: super::claim::idempotency_key(event.key.as_deref(), event.id, leased.origin)
-                        .into(),
-                    event: Arc::new(event),
-                    slot,
-                }),
-                (None, _) => {
-                    tracing::error!(delivery = %leased.lease.delivery, "its content does not authenticate");
-                    let dead = Disposition::Dead(QUARANTINED);
-                    self.end_unsent(leased.lease, dead, "refused", QUARANTINED, now).await?;
-                }
-                // Every lease was made against a slot.
-                (Some(_), None) => {}
-            }
-        }
-        Ok(Claims { started: claimed, next_due })
+        let read = self.contents_of(leased, now).await?;
+        // Every lease was made against a slot.
+        let claimed = read.into_iter().filter_map(|(leased, event)| {
+            Some(Claimed {
+                lease: leased.lease,
+                sequence: leased.sequence,
+                idempotency_key: leased.idempotency_key(&event).into(),
+                event: Arc::new(event),
+                slot: leased.slot?,
+            })
+        });
+        Ok(Claims { started: claimed.collect(), next_due })
     }
 
     async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled, LedgerError> {
@@ -174,9 +139,11 @@ impl Queue for SqliteLedger {
         now: Timestamp,
     ) -> Result<u64, LedgerError> {
         self.renew_leases(leases_until).await?;
+        self.ask(Reanchor { now }, 0).await?;
         let mut moved = 0;
         for (endpoint, longest) in longest_waits {
             moved += self.bring_forward(*endpoint, *longest, now).await?;
+            self.bring_lines_forward(*endpoint, *longest, now).await?;
         }
         Ok(moved)
     }
@@ -187,13 +154,13 @@ impl Queue for SqliteLedger {
             let mut each = connection.prepare_cached("SELECT id FROM endpoint")?;
             let mut first = connection.prepare_cached(
                 "SELECT min(due_at) FROM delivery INDEXED BY delivery_live \
-                 WHERE state = 0 AND endpoint = ? AND due_at IS NOT NULL",
+                 WHERE state = 0 AND endpoint = ? AND due_at < ?",
             )?;
             let mut all = BTreeMap::new();
             let mut rows = each.query([])?;
             while let Some(row) = rows.next()? {
                 let endpoint: u32 = row.get(0)?;
-                let due: Option<i64> = first.query_row([endpoint], |row| row.get(0))?;
+                let due: Option<i64> = first.query_row((endpoint, HELD.as_millis()), |row| row.get(0))?;
                 all.extend(due.map(|due| (EndpointKey(endpoint), Timestamp::from_millis(due))));
             }
             Ok(all)
@@ -226,6 +193,54 @@ impl SqliteLedger {
         Ok(sealed.map_err(Fault::from)?)
     }
 
+    /// What was leased, with what it is about. What does not authenticate is settled here, and left out.
+    pub(super) async fn contents_of(
+        &self,
+        leased: Vec<Leased>,
+        now: Timestamp,
+    ) -> Result<Vec<(Leased, EventContent)>, LedgerError> {
+        if leased.is_empty() {
+            return Ok(Vec::new());
+        }
+        let leases: Vec<Lease> = leased.iter().map(|l| l.lease).collect();
+        let shared = Arc::clone(&self.shared);
+        let read = move |connection: &Connection| -> Result<Vec<(Leased, Option<EventContent>)>, Fault> {
+            let mut all = Vec::with_capacity(leased.len());
+            for one in leased {
+                let cipher = shared.keyring.tenant(one.lease.tenant);
+                let content = match cipher {
+                    Some(cipher) => content_of(connection, &cipher, &one)?,
+                    None => None,
+                };
+                all.push((one, content));
+            }
+            Ok(all)
+        };
+        let read = match self.read_contents(read).await {
+            Ok(read) => read,
+            Err(error) => {
+                // The slots are given back by now; so is the work, or its leases run out.
+                for lease in leases {
+                    let disposition = Disposition::Released { due: now, reason: LEDGER_BUSY };
+                    let _ = self.end_unsent(lease, disposition, "released", LEDGER_BUSY, now).await;
+                }
+                return Err(error);
+            }
+        };
+        let mut whole = Vec::with_capacity(read.len());
+        for (leased, content) in read {
+            match content {
+                Some(event) => whole.push((leased, event)),
+                None => {
+                    tracing::error!(delivery = %leased.lease.delivery, "its content does not authenticate");
+                    let dead = Disposition::Dead(QUARANTINED);
+                    self.end_unsent(leased.lease, dead, "refused", QUARANTINED, now).await?;
+                }
+            }
+        }
+        Ok(whole)
+    }
+
     /// Ends an attempt of which no byte left, on the ledger's own account.
     async fn end_unsent(
         &self,
@@ -251,7 +266,7 @@ impl SqliteLedger {
             response: None,
             detail: None,
         };
-        self.settle(Arc::new(Settlement { lease, record, decision: disposition.into(), now })).await
+        self.settle(Arc::new(Settlement { lease, record, decision: disposition.into(), pulse: None, now })).await
     }
 }
 

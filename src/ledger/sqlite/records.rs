@@ -4,18 +4,20 @@ use super::SqliteLedger;
 use super::births::Needs;
 use super::codec::{count, status_of, time, time_opt};
 use super::fault::Fault;
+use super::health;
 use super::keyring::{Place, TenantCipher};
 use super::lists::{
     DELIVERY_COLUMNS, DELIVERY_JOINS, EVENT_COLUMNS, deliveries, delivery_row, event_row, events, name,
 };
 use super::queue::load_content;
 use super::settle::{Detail, read_detail};
+use super::shared::Shared;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{AttemptId, DeliveryId, EndpointStatus, EventId, PluginVersionId};
 use crate::ledger::{
-    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointKey, EndpointState,
-    EventFilter, EventRow, Gauges, LedgerError, Page, PageRequest, Records, TenantKey,
+    AttemptRow, BodyRow, Cursor, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointKey,
+    EndpointState, EventFilter, EventRow, Gauges, LedgerError, Page, PageRequest, Records, RevisionRow, TenantKey,
 };
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -25,7 +27,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(super) const LIMIT_MAX: u32 = 200;
-const GROUPS_MAX: u32 = 1_000;
 
 /// Which list a cursor belongs to.
 #[derive(Clone, Copy)]
@@ -33,7 +34,8 @@ pub(super) enum List {
     Events = 1,
     Deliveries = 2,
     Rejections = 3,
-    Alerts = 4,
+    Operations = 4,
+    Alerts = 5,
 }
 
 pub(super) fn cursor(list: List, tenant: TenantKey, id: [u8; 16]) -> Cursor {
@@ -174,27 +176,64 @@ fn open_attempt(connection: &Connection, tenant: TenantKey, id: DeliveryId) -> R
     Ok(connection.prepare_cached(sql)?.query_row((tenant.0, id.to_bytes()), read).optional()?)
 }
 
-fn dead_groups(connection: &Connection, tenant: TenantKey) -> Result<Vec<DeadGroup>, Fault> {
+fn revisions(connection: &Connection, tenant: TenantKey, id: DeliveryId) -> Result<Vec<RevisionRow>, Fault> {
     let mut statement = connection.prepare_cached(
-        "SELECT h.name, d.last_status, d.reason, count(*), min(d.finished_at), max(d.id) \
-         FROM delivery d INDEXED BY delivery_dead JOIN host h ON h.id = d.host \
-         WHERE d.tenant = ? AND d.state = 4 GROUP BY d.host, d.last_status, d.reason \
-         ORDER BY count(*) DESC, max(d.id) DESC LIMIT ?",
+        "SELECT revision, made_at, note, payload IS NULL FROM revision WHERE tenant = ? AND delivery = ? \
+         ORDER BY revision",
     )?;
-    let rows = statement.query_map((tenant.0, GROUPS_MAX), |row| {
-        Ok(DeadGroup {
-            host: row.get(0)?,
-            status: row.get(1)?,
-            reason: row.get(2)?,
-            count: count(row.get(3)?),
-            oldest_at: time(row, 4)?,
-            sample: DeliveryId::from_bytes(row.get(5)?),
-        })
+    let rows = statement.query_map((tenant.0, id.to_bytes()), |row| {
+        let (revision, made_at) = (row.get(0)?, time_opt(row, 1)?);
+        Ok(RevisionRow { revision, made_at, note: row.get(2)?, body_erased: row.get(3)? })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-fn endpoints(connection: &Connection, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, Fault> {
+/// `payload`: `None` once retention has taken it.
+fn body_at(
+    connection: &Connection,
+    shared: &Shared,
+    tenant: TenantKey,
+    payload: Option<i64>,
+    place: Place<'_>,
+    content_type: String,
+) -> Result<Option<BodyRow>, Fault> {
+    let Some(payload) = payload else { return Ok(None) };
+    let unreadable = || Fault::Refused(LedgerError::Quarantined("the content of an event".into()));
+    let cipher = shared.keyring.tenant(tenant).ok_or_else(unreadable)?;
+    let (_, body) = load_content(connection, &cipher, payload, place)?.ok_or_else(unreadable)?;
+    Ok(Some(BodyRow { content_type, body }))
+}
+
+fn delivery_body(
+    connection: &Connection,
+    shared: &Shared,
+    tenant: TenantKey,
+    id: DeliveryId,
+    revision: Option<u32>,
+) -> Result<Option<Option<BodyRow>>, Fault> {
+    let sql = "SELECT d.event, e.payload, e.content_type, r.revision, r.payload FROM delivery d \
+               JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+               LEFT JOIN revision r ON r.tenant = d.tenant AND r.delivery = d.id \
+               AND r.revision = coalesce(?3, d.revision) \
+               WHERE d.tenant = ?1 AND d.id = ?2 AND (r.revision IS NOT NULL OR coalesce(?3, d.revision) = 1)";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query((tenant.0, id.to_bytes(), revision))?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let (event, content_type): ([u8; 16], String) = (row.get(0)?, row.get(2)?);
+    let corrected: Option<u32> = row.get(3)?;
+    let id = id.to_bytes();
+    let (place, payload) = match corrected {
+        None => (Place::EventContent(&event), row.get(1)?),
+        Some(revision) => (Place::RevisionContent(&id, revision), row.get(4)?),
+    };
+    Ok(Some(body_at(connection, shared, tenant, payload, place, content_type)?))
+}
+
+pub(super) fn endpoints(
+    connection: &Connection,
+    tenant: TenantKey,
+    now: Timestamp,
+) -> Result<Vec<EndpointState>, Fault> {
     let by_endpoint = |sql: &str| -> Result<HashMap<u32, u64>, Fault> {
         let mut statement = connection.prepare_cached(sql)?;
         let rows = statement.query_map([tenant.0], |row| Ok((row.get(0)?, count(row.get(1)?))))?;
@@ -217,10 +256,11 @@ fn endpoints(connection: &Connection, tenant: TenantKey, now: Timestamp) -> Resu
         "SELECT e.accepted_at FROM delivery d JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
          WHERE d.tenant = ? AND d.id = ?",
     )?;
-    let mut each = connection.prepare_cached(
-        "SELECT p.id, p.name, h.name, p.status, p.until, p.why FROM endpoint p JOIN host h ON h.id = p.host \
-         WHERE p.tenant = ? ORDER BY p.name",
-    )?;
+    let mut each = connection.prepare_cached(&format!(
+        "SELECT p.id, p.name, h.name, p.status, p.until, p.why, {} FROM endpoint p JOIN host h ON h.id = p.host \
+             WHERE p.tenant = ? ORDER BY p.name",
+        health::COLUMNS
+    ))?;
     let mut rows = each.query([tenant.0])?;
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
@@ -243,6 +283,7 @@ fn endpoints(connection: &Connection, tenant: TenantKey, now: Timestamp) -> Resu
             in_flight: in_flight.get(&id).copied().unwrap_or(0),
             dead: dead.get(&id).copied().unwrap_or(0),
             oldest_pending_at,
+            health: EndpointHealth::of(&health::of_row(row, 6)?, now),
         });
     }
     Ok(all)
@@ -257,7 +298,7 @@ fn one_event(connection: &Connection, tenant: TenantKey, id: EventId) -> Result<
     let mut rows = statement.query((tenant.0, id.to_bytes()))?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let mut event = event_row(row)?;
-    let last: [u8; 16] = row.get(12)?;
+    let last: [u8; 16] = row.get(15)?;
     let mut own = connection
         .prepare_cached("SELECT id FROM delivery WHERE tenant = ? AND id > ? AND id <= ? AND event = ? ORDER BY id")?;
     let ids =
@@ -308,7 +349,8 @@ impl Records for SqliteLedger {
 
     async fn event(&self, tenant: TenantKey, id: EventId) -> Result<Option<EventRow>, LedgerError> {
         let (event, whole) = self.read_whole(move |c| one_event(c, tenant, id)).await?;
-        let has_none = |event: &EventRow| event.deliveries.as_ref().is_some_and(Vec::is_empty);
+        let has_none =
+            |event: &EventRow| event.superseded_by.is_none() && event.deliveries.as_ref().is_some_and(Vec::is_empty);
         if !whole && event.as_ref().is_none_or(has_none) { Err(super::not_written()) } else { Ok(event) }
     }
 
@@ -321,12 +363,8 @@ impl Records for SqliteLedger {
                 .query_row((tenant.0, id.to_bytes()), |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()?;
             let Some((payload, content_type)) = found else { return Ok(None) };
-            let Some(payload) = payload else { return Ok(Some(None)) };
-            let unreadable = || Fault::Refused(LedgerError::Quarantined(format!("the content of {id}")));
-            let cipher = shared.keyring.tenant(tenant).ok_or_else(unreadable)?;
-            let content = load_content(c, &cipher, payload, Place::EventContent(&id.to_bytes()))?;
-            let (_, body) = content.ok_or_else(unreadable)?;
-            Ok(Some(Some(BodyRow { content_type, body })))
+            let place = Place::EventContent(&id.to_bytes());
+            Ok(Some(body_at(c, &shared, tenant, payload, place, content_type)?))
         };
         self.read(read).await
     }
@@ -356,14 +394,21 @@ impl Records for SqliteLedger {
             let cipher = shared.keyring.tenant(tenant);
             let mut attempts = attempts(c, cipher.as_deref(), tenant, id)?;
             attempts.extend(open_attempt(c, tenant, id)?);
-            Ok(Some(DeliveryDetail { delivery, attempts }))
+            let revisions = revisions(c, tenant, id)?;
+            Ok(Some(DeliveryDetail { delivery, revisions, attempts }))
         };
         let (detail, whole) = self.read_whole(read).await?;
         if !whole && detail.is_none() { Err(super::not_written()) } else { Ok(detail) }
     }
 
-    async fn dead_groups(&self, tenant: TenantKey) -> Result<Vec<DeadGroup>, LedgerError> {
-        self.read(move |c| dead_groups(c, tenant)).await
+    async fn delivery_body(
+        &self,
+        tenant: TenantKey,
+        id: DeliveryId,
+        revision: Option<u32>,
+    ) -> Result<Option<Option<BodyRow>>, LedgerError> {
+        let shared = Arc::clone(&self.shared);
+        self.read(move |c| delivery_body(c, &shared, tenant, id, revision)).await
     }
 
     async fn endpoints(&self, tenant: TenantKey, now: Timestamp) -> Result<Vec<EndpointState>, LedgerError> {

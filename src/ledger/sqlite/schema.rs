@@ -26,6 +26,12 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0006_plugins.sql"),
     include_str!("migrations/0007_births.sql"),
     include_str!("migrations/0008_trials.sql"),
+    include_str!("migrations/0009_stats.sql"),
+    include_str!("migrations/0010_health.sql"),
+    include_str!("migrations/0011_answers.sql"),
+    include_str!("migrations/0012_keys.sql"),
+    include_str!("migrations/0013_pull.sql"),
+    include_str!("migrations/0014_operations.sql"),
     include_str!("migrations/0015_alerts.sql"),
 ];
 
@@ -166,7 +172,7 @@ pub(super) fn check_queue(connection: &Connection) -> rusqlite::Result<QueueCoun
 
 /// The tables of the queue and of dedup that are small enough to be checked whole before listening.
 pub(super) fn check_recent(connection: &Connection) -> rusqlite::Result<Option<String>> {
-    for table in ["dedup_recent", "birth", "meta", "tenant_key", "source", "endpoint"] {
+    for table in ["dedup_recent", "birth", "ordered", "coalescing", "meta", "tenant_key", "source", "endpoint"] {
         let found: String = connection.query_row(&format!("PRAGMA quick_check('{table}')"), [], |row| row.get(0))?;
         if found != "ok" {
             return Ok(Some(format!("table {table}: {found}")));

@@ -3,6 +3,7 @@
 use super::births::{FIRST_TOKEN, Needs};
 use super::codec::{int, state_code};
 use super::fault::Fault;
+use super::ordering::{HELD, HELD_BY_KEY, Leaving};
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{
@@ -50,8 +51,8 @@ impl Verb for SettleAttempt {
     }
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Settled, Fault> {
-        let Settlement { lease, record, decision, now } = &*self.settlement;
-        let next = next(&decision.disposition);
+        let Settlement { lease, record, decision, now, .. } = &*self.settlement;
+        let mut next = next(&decision.disposition);
         let released = matches!(decision.disposition, Disposition::Released { .. });
         let before = &lease.history;
         let interrupted = match (released, record.outcome) {
@@ -62,7 +63,15 @@ impl Verb for SettleAttempt {
         let id = lease.delivery.to_bytes();
         // On what the row has: a canary's attempts may have been taken off it meanwhile.
         let counted = u32::from(!released);
+        let finished_at = match next.state {
+            DeliveryState::Dead => Some(w.death_time(lease.tenant, *now)?),
+            state => state.is_terminal().then_some(*now),
+        };
         let birth = if lease.token == FIRST_TOKEN { w.take_birth(lease.delivery) } else { None };
+        let born = birth.is_some();
+        if !born && next.due.is_some() && w.is_held(lease.tenant, lease.delivery, lease.endpoint)? {
+            (next.due, next.reason) = (Some(HELD), Some(&HELD_BY_KEY));
+        }
         let held = match birth {
             Some(birth) => w.sql.insert_settled.execute(rusqlite::params![
                 lease.tenant.0,
@@ -79,7 +88,7 @@ impl Verb for SettleAttempt {
                 next.reason.map(Reason::as_str),
                 record.status,
                 next.reference,
-                next.state.is_terminal().then_some(now.as_millis()),
+                finished_at.map(Timestamp::as_millis),
             ])?,
             None => w.sql.settle.execute(rusqlite::params![
                 lease.tenant.0,
@@ -92,7 +101,7 @@ impl Verb for SettleAttempt {
                 next.reason.map(Reason::as_str),
                 record.status,
                 next.reference,
-                next.state.is_terminal().then_some(now.as_millis()),
+                finished_at.map(Timestamp::as_millis),
             ])?,
         };
         if held == 0 {
@@ -123,8 +132,12 @@ impl Verb for SettleAttempt {
         ])?;
         w.effects.settles += 1;
         w.effects.in_flight -= 1;
+        w.tallies.settled(&self.settlement);
         if let Some(effect) = &decision.endpoint {
             apply_effect(w, lease.endpoint, effect, *now)?;
+        }
+        if let Some(pulse) = &self.settlement.pulse {
+            w.feel(lease, pulse, *now)?;
         }
         if let Some(due) = next.due {
             w.effects.pending += 1;
@@ -132,18 +145,27 @@ impl Verb for SettleAttempt {
         }
         if next.state == DeliveryState::Dead {
             w.effects.dead += 1;
-            w.effects.dead_since.push(*now);
+            w.effects.dead_since.extend(finished_at);
+        }
+        if !born && next.state.is_terminal() {
+            let leaving = if next.state == DeliveryState::Dead { Leaving::Dead } else { Leaving::Ended };
+            w.leave_line(lease.tenant, lease.delivery, lease.endpoint, leaving, *now)?;
         }
         Ok(Settled::Stored)
     }
 }
 
-fn millis(span: std::time::Duration) -> i64 {
+pub(super) fn millis(span: std::time::Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// A pause shortens no longer one and opens nothing; what is disabled stays so.
-fn apply_effect(w: &mut Writer<'_>, key: EndpointKey, effect: &EndpointEffect, now: Timestamp) -> Result<(), Fault> {
+pub(super) fn apply_effect(
+    w: &mut Writer<'_>,
+    key: EndpointKey,
+    effect: &EndpointEffect,
+    now: Timestamp,
+) -> Result<(), Fault> {
     let Some(endpoint) = w.endpoints.get(&key) else { return Ok(()) };
     let until_when = match &endpoint.status {
         EndpointStatus::Enabled => None,

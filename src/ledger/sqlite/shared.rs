@@ -5,11 +5,12 @@ use super::adoptions::Held;
 use super::checkpoint::Gate;
 use super::files::Files;
 use super::keyring::Keyring;
+use super::writer::EndpointMemory;
 use crate::clock::{ClockWatch, Timestamp};
 use crate::delivery::{EndpointStatus, Mint};
 use crate::entropy::Entropy;
 use crate::ledger::{Claimed, EndpointKey, Gauges, LedgerError, Slots, Wakes};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, watch};
@@ -30,6 +31,10 @@ pub(super) struct Shared {
     pub held: Held,
     /// Deliveries under way that have no row of their own, as of the last commit.
     pub births_open: AtomicUsize,
+    /// Endpoints that fail for so long that it was told.
+    failing: Mutex<HashSet<EndpointKey>>,
+    /// Those that the configuration has.
+    declared: Mutex<HashSet<EndpointKey>>,
     /// Paused endpoints, and until when; `MAX`: until somebody resumes them.
     paused: Mutex<HashMap<EndpointKey, Timestamp>>,
     stop: watch::Sender<Option<String>>,
@@ -65,6 +70,8 @@ impl Shared {
             gauges: GaugeCells::default(),
             held: Held::default(),
             births_open: AtomicUsize::new(0),
+            failing: Mutex::default(),
+            declared: Mutex::default(),
             paused: Mutex::default(),
             stop: watch::Sender::new(None),
             closed: Arc::default(),
@@ -114,6 +121,27 @@ impl Shared {
         self.slots.close_until(endpoint, until);
     }
 
+    /// Keeps in mind whether it was told that this endpoint will be disabled, and it is not yet.
+    pub(super) fn note_failing(&self, key: EndpointKey, endpoint: &EndpointMemory) {
+        let told = endpoint.health.failing.is_some_and(|failing| failing.alerted_at.is_some());
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        if told && !matches!(endpoint.status, EndpointStatus::Disabled { .. }) {
+            failing.insert(key);
+        } else {
+            failing.remove(&key);
+        }
+    }
+
+    /// What is no longer declared is not sent to, and rings no bell.
+    pub(super) fn declare(&self, endpoints: HashSet<EndpointKey>) {
+        *self.declared.lock().unwrap_or_else(PoisonError::into_inner) = endpoints;
+    }
+
+    fn endpoints_failing(&self) -> u64 {
+        let declared = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner).intersection(&declared).count() as u64
+    }
+
     pub(super) fn read_gauges(&self) -> Gauges {
         let now = self.clock.now();
         let paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,6 +155,7 @@ impl Shared {
             dead: count(&self.gauges.dead),
             oldest_dead_at: (oldest != i64::MAX).then(|| Timestamp::from_millis(oldest)),
             endpoints_paused,
+            endpoints_failing: self.endpoints_failing(),
             ledger_bytes: self.files.database_bytes(),
             wal_bytes: std::fs::metadata(&self.files.wal).map_or(0, |m| m.len()),
         }

@@ -37,7 +37,10 @@ statements! {
                      VALUES (?, ?, ?, 0, ?, ?, ?, ?, 1, 1, 1, ?, ?, ?, ?, 0, ?, ?, ?, ?)";
     insert_birth: "INSERT INTO birth (id, born) VALUES (?, ?)";
     delete_birth: "DELETE FROM birth WHERE id = ?";
+    insert_tally_note: "INSERT INTO tally_note (id, counts) VALUES (?, ?)";
     set_sequence: "UPDATE endpoint SET sequence = ? WHERE id = ?";
+    set_health: "UPDATE endpoint SET failures = ?, failing_since = ?, alerted_at = ?, tripped_at = ?, tripped_until = ?, \
+                 tripped_ms = ? WHERE id = ?";
     set_status: "UPDATE endpoint SET status = ?, until = ?, why = ? WHERE id = ?";
 
     find_recent: "SELECT seq, entries FROM dedup_recent WHERE seq <= ? ORDER BY seq DESC LIMIT 1";
@@ -48,13 +51,13 @@ statements! {
 
     due: "SELECT d.tenant, d.id, d.event, d.origin, d.sequence, d.generation, d.revision, d.attempts, d.counted, \
           d.interrupted, d.began_at, d.token, d.payload, e.source, e.type, e.content_type, e.key, e.accepted_at, \
-          e.expires_at, e.payload \
+          e.expires_at, e.payload, e.deliver_at, e.idempotency_key \
           FROM delivery d INDEXED BY delivery_live \
           LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
           WHERE d.state = 0 AND d.endpoint = ?1 AND d.due_at <= ?2 ORDER BY d.due_at LIMIT ?3";
     next_due: "SELECT min(due_at) FROM delivery INDEXED BY delivery_live \
-               WHERE state = 0 AND endpoint = ? AND due_at IS NOT NULL";
-    start: "UPDATE delivery SET state = 1, due_at = ?3, token = ?4, attempts = ?5, started_at = ?6 \
+               WHERE state = 0 AND endpoint = ? AND due_at < ?";
+    start: "UPDATE delivery SET state = 1, due_at = ?3, token = ?4, attempts = ?5, started_at = ?6, leased_for = ?7 \
             WHERE tenant = ?1 AND id = ?2";
 
     insert_attempt: "INSERT INTO attempt (tenant, delivery, number, token, generation, revision, started_at, \
@@ -69,13 +72,14 @@ statements! {
               d.revision, d.attempts, d.started_at, e.expires_at \
               FROM delivery d INDEXED BY delivery_live \
               LEFT JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
-              WHERE d.state = 1 AND d.due_at <= ?1 ORDER BY d.due_at LIMIT ?2";
+              WHERE d.state = 1 AND d.due_at <= ?1 AND (d.leased_for IS NULL OR d.due_at <= ?3) \
+              ORDER BY d.due_at LIMIT ?2";
     overdue: "SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.generation, \
               d.revision, d.attempts, d.began_at, e.expires_at \
               FROM event e INDEXED BY event_expiry \
               JOIN delivery d ON d.tenant = e.tenant AND d.id > e.id AND d.id <= e.last \
               WHERE e.expires_at > ?1 AND e.expires_at <= ?2 AND d.event = e.id AND d.state = 0 LIMIT ?3";
-    take_over: "UPDATE delivery SET token = ?3, due_at = ?4 WHERE tenant = ?1 AND id = ?2";
+    take_over: "UPDATE delivery SET token = ?3, due_at = ?4, leased_for = NULL WHERE tenant = ?1 AND id = ?2";
 
     oldest_dead: "SELECT min(finished_at) FROM delivery INDEXED BY delivery_dead_age WHERE state = 4";
 }

@@ -65,13 +65,14 @@ fn acceptance(directory: &Directory, key: &str) -> Accept {
         deliver_at: None,
         expires_at: None,
         deadline: None,
+        relation: None,
     };
     let endpoint = tenant.endpoints.first_key_value().unwrap().1.key;
     Accept {
         tenant: tenant.key,
         source: None,
         event: grant.event(publication, Duration::from_secs(60), NOW),
-        deliveries: vec![NewDelivery { endpoint, slot: None }],
+        deliveries: vec![NewDelivery { endpoint, slot: None, order: None }],
         now: NOW,
     }
 }
@@ -203,7 +204,7 @@ async fn a_full_disk_puts_back_what_was_under_way() {
     };
     let settle = |lease| {
         let decision = Disposition::Delivered { reference: None }.into();
-        Arc::new(Settlement { lease, record: record.clone(), decision, now: NOW })
+        Arc::new(Settlement { lease, record: record.clone(), decision, pulse: None, now: NOW })
     };
     let (entered, is_busy) = oneshot::channel();
     let (go_on, release) = std::sync::mpsc::channel();

@@ -5,6 +5,7 @@ use super::births::Needs;
 use super::codec::{count, int, time, time_opt};
 use super::fault::Fault;
 use super::manage::{RedriveDead, standing};
+use super::ordering::HELD;
 use super::plugins::{by_id, in_use};
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
@@ -412,9 +413,10 @@ impl Verb for PutBackStep {
                     w.connection
                         .prepare_cached(
                             "UPDATE delivery SET due_at = ?3 \
-                             WHERE tenant = ?1 AND id = ?2 AND state = 0 AND attempts = ?4 AND due_at > ?3",
+                             WHERE tenant = ?1 AND id = ?2 AND state = 0 AND attempts = ?4 \
+                             AND due_at > ?3 AND due_at < ?5",
                         )?
-                        .execute((self.tenant.0, id, self.now.as_millis(), touched.attempts))?;
+                        .execute((self.tenant.0, id, self.now.as_millis(), touched.attempts, HELD.as_millis()))?;
                     w.wake(standing.endpoint, self.now, self.now);
                 }
                 continue;

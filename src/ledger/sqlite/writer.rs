@@ -4,15 +4,18 @@
 use super::births::{Birth, Births, Needs};
 use super::dedup::{self, Dedup};
 use super::fault::{Fault, Severity};
+use super::health::Notice;
+use super::ordering;
 use super::shared::Shared;
 use super::statements::Statements;
+use super::tally::Tallies;
 use crate::clock::Timestamp;
 use crate::crash;
-use crate::delivery::EndpointStatus;
+use crate::delivery::{EndpointStatus, Health};
 use crate::ledger::{EndpointKey, LedgerError, TenantKey};
 use crossbeam_channel::Receiver;
 use rusqlite::Connection;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -102,6 +105,7 @@ pub(super) struct EndpointMemory {
     pub tenant: TenantKey,
     pub host: i64,
     pub status: EndpointStatus,
+    pub health: Health,
     pub sequence: u64,
     /// Up to where numbers are taken in the row: after a crash they go on from here.
     pub reserved: u64,
@@ -110,6 +114,7 @@ pub(super) struct EndpointMemory {
 /// How to take back what a rolled-back batch did to the memory.
 pub(super) enum Undo {
     Endpoint(EndpointKey, Option<EndpointMemory>),
+    Health(EndpointKey, Health),
     Sequence(EndpointKey, u64, u64),
     Dedup([u8; 16], Option<i64>),
     Birth(Birth, i64),
@@ -126,6 +131,9 @@ pub(super) struct Effects {
     pub dead_removed: bool,
     pub closings: Vec<(EndpointKey, EndpointStatus)>,
     pub wakes: Vec<(EndpointKey, Timestamp)>,
+    /// Whose health changed.
+    pub health: Vec<EndpointKey>,
+    pub notices: Vec<Notice>,
     pub accepts: u32,
     pub starts: u32,
     pub settles: u32,
@@ -138,6 +146,9 @@ pub(super) struct Writer<'c> {
     pub endpoints: HashMap<EndpointKey, EndpointMemory>,
     pub dedup: Dedup,
     pub births: Births,
+    pub tallies: Tallies,
+    /// Endpoints with deliveries that wait for their turn; perhaps some more.
+    pub lines: HashSet<EndpointKey>,
     pub effects: Effects,
     pub undo: Vec<Undo>,
     pub next_payload: i64,
@@ -170,6 +181,8 @@ impl<'c> Writer<'c> {
             endpoints,
             dedup,
             births: Births::new(),
+            tallies: Tallies::load(connection)?,
+            lines: ordering::endpoints_with_lines(connection)?,
             effects: Effects::default(),
             undo: Vec::new(),
             next_payload: next("SELECT coalesce(max(id), 0) + 1 FROM payload")?,
@@ -258,6 +271,7 @@ impl<'c> Writer<'c> {
         };
         self.undo.clear();
         self.births.committed();
+        self.tallies.committed();
         self.shared.births_open.store(self.births.len(), Ordering::Release);
         crash_points_after(&self.effects);
         metrics::histogram!("hookgate_commit_seconds").record(began.elapsed().as_secs_f64());
@@ -303,8 +317,10 @@ impl<'c> Writer<'c> {
             self.effects.dead_since.clear();
             self.effects.dead_since.extend(oldest.map(Timestamp::from_millis));
         }
+        self.keep_health()?;
         self.keep_dedup()?;
         self.note_births()?;
+        self.note_tallies()?;
         crash_points_before(&self.effects);
         self.sql.commit.execute([])?;
         Ok(refused)
@@ -318,6 +334,7 @@ impl<'c> Writer<'c> {
         self.effects = Effects::default();
         self.dedup.rolled_back();
         self.births.rolled_back();
+        self.tallies.rolled_back();
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Endpoint(key, Some(before)) => {
@@ -325,6 +342,11 @@ impl<'c> Writer<'c> {
                 }
                 Undo::Endpoint(key, None) => {
                     self.endpoints.remove(&key);
+                }
+                Undo::Health(key, before) => {
+                    if let Some(endpoint) = self.endpoints.get_mut(&key) {
+                        endpoint.health = before;
+                    }
                 }
                 Undo::Sequence(key, sequence, reserved) => {
                     if let Some(endpoint) = self.endpoints.get_mut(&key) {
@@ -370,9 +392,16 @@ impl<'c> Writer<'c> {
             self.oldest_dead_at = Some(self.oldest_dead_at.map_or(*oldest, |before| before.min(*oldest)));
         }
         self.shared.gauges.add(effects.pending, effects.in_flight, effects.dead, self.oldest_dead_at);
+        let changed = effects.health.iter().chain(effects.closings.iter().map(|(key, _)| key));
+        for key in changed {
+            if let Some(endpoint) = self.endpoints.get(key) {
+                self.shared.note_failing(*key, endpoint);
+            }
+        }
         for (endpoint, status) in effects.closings {
             self.shared.announce(endpoint, &status);
         }
+        effects.notices.iter().for_each(Notice::tell);
         for (endpoint, due) in effects.wakes {
             self.shared.wakes.note(endpoint, due);
         }
@@ -380,6 +409,9 @@ impl<'c> Writer<'c> {
 
     /// Notes that work of `endpoint` is pending until `due`; a pause puts the look off to its end.
     pub(super) fn wake(&mut self, endpoint: EndpointKey, due: Timestamp, now: Timestamp) {
+        if due == ordering::HELD {
+            return;
+        }
         let at = match self.endpoints.get(&endpoint).map(|e| &e.status) {
             Some(EndpointStatus::Paused { until: Some(until), .. }) if *until > now => due.max(*until),
             Some(EndpointStatus::Paused { until: None, .. } | EndpointStatus::Disabled { .. }) => return,
@@ -411,6 +443,10 @@ impl<'c> Writer<'c> {
 
     /// Writes an endpoint's status and has it announced after the commit.
     pub(super) fn set_status(&mut self, key: EndpointKey, status: EndpointStatus) -> Result<(), Fault> {
+        if !self.endpoints.contains_key(&key) {
+            return Ok(());
+        }
+        self.note_closing(key, &status)?;
         let Some(endpoint) = self.endpoints.get_mut(&key) else { return Ok(()) };
         super::alerts::note_closing(self.connection, key, &endpoint.status, &status, self.shared.clock.now())?;
         let (code, until, why) = super::codec::status_columns(&status);
