@@ -52,8 +52,7 @@ async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             if let Some(found) = look() {
                 break found;
             }
-            // poll: another process gets on.
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::time::sleep(Duration::from_millis(2)).await; // poll: another process gets on
         }
     };
     tokio::time::timeout(Duration::from_secs(60), found).await.unwrap_or_else(|_| panic!("not seen: {what}"))
