@@ -218,6 +218,7 @@ impl Gateway {
             tracing::warn!(interrupted, "attempts were under way when the process before this one ended");
         }
 
+        rooms.host.begin_serving();
         let tokens = Tokens::default();
         let dispatcher = Dispatcher::new(crew, tokens.dispatch.clone());
         let dispatch_task = tokio::spawn(dispatcher.run(births));

@@ -242,7 +242,7 @@ async fn no_component_does_harm() {
         let started = Instant::now();
         // As `plugin check` does, of whatever came.
         drop(survey(&candidate, host.limits(&tenant)));
-        let words = match host.load(&tenant, &candidate).await {
+        let words = match host.load(&tenant, candidate.clone().into()).await {
             Ok(plugin) => called(&plugin).await.to_vec(),
             Err(rejected) => {
                 assert_ne!(rejected.rule, "host", "HOOKGATE_FUZZ_SEED={seed}: {rejected}");
@@ -258,7 +258,7 @@ async fn no_component_does_harm() {
         }
     }
     // A good one is served as ever.
-    let plugin = host.load(&tenant, &good).await.unwrap();
+    let plugin = host.load(&tenant, good.clone().into()).await.unwrap();
     let judged = |verdict: &Verdict| *verdict == Verdict::Terminal(Reason::word("fine"));
     let headers = HeaderMap::new();
     let body = Bytes::new();

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "plugins/compiling.rs"]
+mod compiling;
 #[path = "support/guests.rs"]
 mod guests;
 #[path = "plugins/hostile.rs"]
@@ -50,11 +52,11 @@ fn child() -> Compiler {
 }
 
 async fn load(host: &Arc<Host>, wasm: &[u8]) -> Plugin {
-    host.load(&tenant(), wasm).await.unwrap()
+    host.load(&tenant(), wasm.to_vec().into()).await.unwrap()
 }
 
 async fn rejection(host: &Arc<Host>, wasm: &[u8]) -> Rejected {
-    host.load(&tenant(), wasm).await.map(|p| p.digest()).unwrap_err()
+    host.load(&tenant(), wasm.to_vec().into()).await.map(|p| p.digest()).unwrap_err()
 }
 
 fn to(config: &str) -> EndpointView<'_> {

@@ -51,7 +51,7 @@ struct Arguments {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
     /// Only these parts; ratios between parts need both.
-    #[arg(long, value_delimiter = ',', default_values = ["limits", "ledger", "aged", "accept", "deliver", "classified", "plugin", "isolation", "plugins500", "waiting", "desk", "verify"])]
+    #[arg(long, value_delimiter = ',', default_values = ["limits", "ledger", "aged", "accept", "deliver", "classified", "plugin", "isolation", "compiling", "plugins500", "waiting", "desk", "verify"])]
     only: Vec<Part>,
     /// Events that were delivered before, in the ledger with a past.
     #[arg(long, default_value_t = 100_000)]

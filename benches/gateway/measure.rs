@@ -67,6 +67,8 @@ pub(crate) enum Part {
     Plugin,
     /// A tenant's deliveries beside another one's hostile plugins.
     Isolation,
+    /// A tenant's deliveries while another one's ruinous uploads are compiled.
+    Compiling,
     /// A gateway with many plugins.
     Plugins500,
     /// Many deliveries that wait.
@@ -187,10 +189,8 @@ impl Session<'_> {
                 Part::Deliver => self.deliver().await.context("deliver")?,
                 Part::Classified => self.classified().await.context("classified")?,
                 Part::Plugin => self.plugin().await.context("plugin")?,
-                Part::Isolation => {
-                    self.isolation().await.context("isolation")?;
-                    self.compiling().await.context("compiling")?;
-                }
+                Part::Isolation => self.isolation().await.context("isolation")?,
+                Part::Compiling => self.compiling().await.context("compiling")?,
                 Part::Plugins500 => self.plugins500().await.context("plugins500")?,
                 Part::Waiting => self.waiting().await.context("waiting")?,
                 Part::Desk => self.desk().await.context("desk")?,

@@ -84,7 +84,7 @@ pub(crate) fn run(calls: &Calls) -> Result<Called> {
         Way::Host | Way::Empty => {
             let tenant: Name = TENANT.parse()?;
             let wasm = if matches!(calls.way, Way::Empty) { hostile::emptiest() } else { wasm };
-            let plugin = Arc::new(runtime()?.block_on(host.load(&tenant, &wasm))?);
+            let plugin = Arc::new(runtime()?.block_on(host.load(&tenant, wasm.clone().into()))?);
             repeat(calls, || {
                 let plugin = Arc::clone(&plugin);
                 async move || hosted(&plugin).await

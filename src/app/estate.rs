@@ -95,7 +95,7 @@ impl Rooms {
                 let field = format!("tenants.{tenant}.plugins.{name}.path");
                 let wasm =
                     std::fs::read(path).map_err(|e| problem(field.clone(), &format!("{}: {e}", path.display())))?;
-                let plugin = self.host.load(tenant, &wasm).await.map_err(|rejected| problem(field, &rejected))?;
+                let plugin = self.host.load(tenant, wasm.into()).await.map_err(|rejected| problem(field, &rejected))?;
                 for warning in plugin.warnings() {
                     // It was called with a made-up event, which its rules may rightly refuse.
                     tracing::debug!(%tenant, plugin = %name, warning, "a trial call of the plugin faulted");

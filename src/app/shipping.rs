@@ -310,7 +310,7 @@ impl Shipping {
             Ok(Err(e)) => return Err(lost(e.to_string())),
             Err(e) => return Err(lost(e.to_string())),
         };
-        self.host.load(tenant, &wasm).await
+        self.host.load(tenant, wasm.into()).await
     }
 
     /// Compiles what a process that ended was about to, and puts back what it left.
@@ -318,6 +318,8 @@ impl Shipping {
         if self.is_watching() {
             Arc::clone(&self).settle(ware.declared.clone()).await;
         }
+        // What waits for a verdict has time: no start waits for it, and it may be ruinous.
+        self.host.serving().await;
         let history = match self.history(&ware).await {
             Ok(history) => history,
             Err(error) => {
@@ -366,10 +368,9 @@ impl Shipping {
         let TakeIn { wasm, looked, place, by, activate } = how;
         let row = if row.state == VersionState::Compiling {
             let loaded = match looked {
-                Ok(()) => self.host.load(&ware.declared.tenant, &wasm).await.map(|plugin| found(&plugin)),
+                Ok(()) => self.host.load(&ware.declared.tenant, wasm).await.map(|plugin| found(&plugin)),
                 Err(rejected) => Err(rejected),
             };
-            drop(wasm);
             self.judge(&ware, row.id, loaded, place).await?
         } else {
             row

@@ -2,12 +2,16 @@
 //!
 //! A hundred kilobytes of hostile wasm can cost a compiler half a minute and gigabytes, and compilers have bugs. So
 //! the work is done by a process of its own: this same binary with [`SUBCOMMAND`], which bounds its own CPU time and
-//! memory, has no environment, reads wasm and gives back an artefact or a refusal.
+//! memory, has one thread and no environment, reads wasm and gives back an artefact or a refusal.
 //!
-//! Input: two little-endian `u64`, the CPU seconds and the bytes of address space that it may take, then the wasm.
-//! Output: the artefact and exit code 0, or a message on standard error and exit code 3.
+//! Input: three little-endian `u64`, the [`Standing`] and the CPU seconds and bytes of address space that it may take,
+//! then the wasm. Output: the artefact and exit code 0, or a message on standard error and exit code 3.
+//!
+//! What the parent does for it, it does on a thread for work that blocks: starting a process halts the thread that
+//! asks, and an artefact of many megabytes is moved as it grows.
 
-use super::{Rejected, artefact, engine};
+use super::{Rejected, artefact, engine, lane};
+use bytes::Bytes;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
@@ -53,21 +57,43 @@ impl CompileLimits {
     pub const CAPS: CompileLimits = CompileLimits { cpu_max: Duration::from_secs(60), memory_bytes_max: 1536 << 20 };
 }
 
+/// Where the compiling process stands in line for a processor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// Behind what else the machine does, with a fair part: nothing is served yet, and serving waits for it.
+    Behind,
+    /// Of the idle class: it runs where a processor would rest, and whoever wakes there goes first. The reading of
+    /// what is not in memory stands likewise, by the kernel's own rule.
+    Last,
+}
+
 impl Default for CompileLimits {
     fn default() -> Self {
         Self::CAPS
     }
 }
 
-pub(super) async fn compile(compiler: &Compiler, limits: CompileLimits, wasm: &[u8]) -> Result<Vec<u8>, Rejected> {
-    match compiler {
-        Compiler::InProcess => {
-            let wasm = wasm.to_vec();
-            let work = move || artefact_of(&wasm).map_err(|e| does_not_compile(&format!("{e:#}")));
-            tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(too_costly(&e.to_string())))
-        }
-        Compiler::Child { program, args } => child(program, args, limits, wasm, patience(limits)).await,
-    }
+pub(super) async fn compile(
+    compiler: &Compiler,
+    limits: CompileLimits,
+    standing: Standing,
+    wasm: Bytes,
+) -> Result<Vec<u8>, Rejected> {
+    let (compiler, runtime) = (compiler.clone(), tokio::runtime::Handle::current());
+    // The process ends when nobody waits for it any more.
+    let (waits, gone) = tokio::sync::oneshot::channel::<()>();
+    let work = move || match compiler {
+        Compiler::InProcess => artefact_of(&wasm).map_err(|e| does_not_compile(&format!("{e:#}"))),
+        Compiler::Child { program, args } => runtime.block_on(async {
+            tokio::select! {
+                made = child(&program, &args, limits, standing, &wasm, patience(limits)) => made,
+                _ = gone => Err(Rejected::host("nobody waits for the compiling process any more".into())),
+            }
+        }),
+    };
+    let made = tokio::task::spawn_blocking(work).await;
+    drop(waits);
+    made.unwrap_or_else(|e| Err(too_costly(&e.to_string())))
 }
 
 fn artefact_of(wasm: &[u8]) -> wasmtime::Result<Vec<u8>> {
@@ -83,6 +109,7 @@ async fn child(
     program: &PathBuf,
     args: &[String],
     limits: CompileLimits,
+    standing: Standing,
     wasm: &[u8],
     patience: Duration,
 ) -> Result<Vec<u8>, Rejected> {
@@ -106,7 +133,8 @@ async fn child(
     };
     let cpu_seconds = limits.cpu_max.as_secs().max(1);
     let give = async move {
-        let head = [cpu_seconds.to_le_bytes(), (limits.memory_bytes_max as u64).to_le_bytes()].concat();
+        let last = u64::from(standing == Standing::Last);
+        let head = [last, cpu_seconds, limits.memory_bytes_max as u64].map(u64::to_le_bytes).concat();
         // A child that died early does not read on. Its exit status tells more than the broken pipe.
         let _ = input.write_all(&head).await;
         let _ = input.write_all(wasm).await;
@@ -169,9 +197,12 @@ fn child_run() -> wasmtime::Result<()> {
     let mut input = std::io::stdin().lock();
     let mut word = [0u8; 8];
     input.read_exact(&mut word)?;
+    let standing = if u64::from_le_bytes(word) == 0 { Standing::Behind } else { Standing::Last };
+    input.read_exact(&mut word)?;
     let cpu_seconds = u64::from_le_bytes(word).clamp(1, CompileLimits::CAPS.cpu_max.as_secs());
     input.read_exact(&mut word)?;
     let memory_bytes = u64::from_le_bytes(word).min(CompileLimits::CAPS.memory_bytes_max as u64);
+    stand(standing)?;
     bound(cpu_seconds, memory_bytes)?;
     let mut wasm = Vec::new();
     let most = super::Limits::CAPS.component_bytes_max as u64;
@@ -180,7 +211,21 @@ fn child_run() -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Bounds this process for good: CPU time, address space, no file written, no core dumped, behind the gateway in line.
+/// Where a processor is short, this process waits for the gateway; where memory is, it is the one to go.
+#[allow(unsafe_code)]
+fn stand(standing: Standing) -> std::io::Result<()> {
+    match standing {
+        // SAFETY: `nice` has no memory in its contract. That it may fail does not matter.
+        Standing::Behind => drop(unsafe { libc::nice(10) }),
+        Standing::Last => drop(lane::lowest_class()),
+    }
+    match std::fs::write("/proc/self/oom_score_adj", "1000") {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Bounds this process for good: CPU time, address space, no file written, no core dumped.
 #[allow(unsafe_code)]
 fn bound(cpu_seconds: u64, memory_bytes: u64) -> std::io::Result<()> {
     let limits = [
@@ -196,8 +241,6 @@ fn bound(cpu_seconds: u64, memory_bytes: u64) -> std::io::Result<()> {
             return Err(std::io::Error::last_os_error());
         }
     }
-    // SAFETY: `nice` has no memory in its contract. That it may fail does not matter.
-    let _ = unsafe { libc::nice(10) };
     Ok(())
 }
 
@@ -216,7 +259,9 @@ mod tests {
     async fn a_compiler_that_gets_no_processor_time_is_not_the_plugins_fault() {
         let (sleep, limits) = (PathBuf::from("/bin/sleep"), CompileLimits::CAPS);
         assert_eq!(patience(limits), Duration::from_secs(190));
-        let told = child(&sleep, &["600".to_owned()], limits, b"", Duration::from_millis(50)).await.unwrap_err();
+        let told = child(&sleep, &["600".to_owned()], limits, Standing::Last, b"", Duration::from_millis(50))
+            .await
+            .unwrap_err();
         assert_eq!(told.rule, "host", "{told}");
         assert!(told.finding.contains("too little processor time") && told.remedy.contains("try again"), "{told}");
     }

@@ -3,7 +3,7 @@
 use super::artefact::Artefacts;
 use super::bindings;
 use super::call::CallState;
-use super::compile::{CompileLimits, Compiler};
+use super::compile::{CompileLimits, Compiler, Standing};
 use super::convert::OwnedHeaders;
 use super::engine::{self, Allocator};
 use super::lane::{self, Lane};
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
 
@@ -138,6 +138,7 @@ pub struct Host {
     pub(super) calls: Semaphore,
     /// One compilation at a time, and never the same one twice.
     pub(super) compiling: tokio::sync::Mutex<()>,
+    serving: watch::Sender<bool>,
     /// Told whenever a version is disabled by its faults.
     pub(super) disabled: Notify,
     tenants: Mutex<HashMap<Name, Weak<Semaphore>>>,
@@ -174,6 +175,7 @@ impl Host {
             calls: Semaphore::new(settings.calls_max),
             artefacts,
             compiling: tokio::sync::Mutex::new(()),
+            serving: watch::Sender::new(false),
             disabled: Notify::new(),
             tenants: Mutex::default(),
             loaded: Mutex::default(),
@@ -189,6 +191,22 @@ impl Host {
     /// Resolves when some version was disabled by its faults since the last time. For one who waits.
     pub async fn some_disabled(&self) {
         self.disabled.notified().await;
+    }
+
+    /// From now on there is traffic, which what is compiled must not be felt by. Until then it has a fair part of the
+    /// processors.
+    pub fn begin_serving(&self) {
+        self.serving.send_replace(true);
+    }
+
+    /// Resolves when there is traffic.
+    pub async fn serving(&self) {
+        // The sender is this host's own.
+        let _ = self.serving.subscribe().wait_for(|serving| *serving).await;
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        if *self.serving.borrow() { Standing::Last } else { Standing::Behind }
     }
 
     /// What `tenant` may use: its grant, or what all have.

@@ -348,7 +348,9 @@ impl Shared {
     }
 
     fn lane(&self, index: usize) {
-        lowest_class();
+        if let Err(error) = lowest_class() {
+            tracing::warn!(%error, "long plugin calls cannot have the idle class and get the lowest priority instead");
+        }
         let mut queue = self.queue();
         while !queue.closed {
             let Some(job) = queue.take() else {
@@ -477,22 +479,26 @@ impl Lane {
     }
 }
 
-/// Runs from here on only where a processor would rest. Where the system does not let it, at the lowest priority.
+/// The calling thread runs from here on only where a processor would rest; where the system does not let it, at the
+/// lowest priority, and the reason is given.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
-fn lowest_class() {
+pub(super) fn lowest_class() -> std::io::Result<()> {
     let priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: the call reads one `sched_param` from a valid reference; 0 is the calling thread.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) } != 0 {
-        let error = std::io::Error::last_os_error();
-        tracing::warn!(%error, "long plugin calls cannot have the idle class and get the lowest priority instead");
-        // SAFETY: no memory is in its contract. On Linux it is the calling thread's alone.
-        let _ = unsafe { libc::nice(19) };
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) } == 0 {
+        return Ok(());
     }
+    let error = std::io::Error::last_os_error();
+    // SAFETY: no memory is in its contract. On Linux it is the calling thread's alone.
+    let _ = unsafe { libc::nice(19) };
+    Err(error)
 }
 
 #[cfg(not(target_os = "linux"))]
-const fn lowest_class() {}
+pub(super) fn lowest_class() -> std::io::Result<()> {
+    Ok(())
+}
 
 #[cfg(test)]
 mod tests {

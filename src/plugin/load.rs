@@ -38,10 +38,12 @@ impl Host {
     /// ask for a configuration that was not given; it is told by [`Plugin::warnings`].
     ///
     /// The same bytes of one tenant are compiled once, also when several callers load them together.
-    pub async fn load(self: &Arc<Host>, tenant: &Name, wasm: &[u8]) -> Result<Plugin, Rejected> {
-        let limits = *self.limits(tenant);
-        let exports = inspect::look(wasm, &limits)?;
-        let digest = Digest::of(wasm);
+    ///
+    /// What takes time of a processor is done on threads for work that blocks, and by the compiling process.
+    pub async fn load(self: &Arc<Host>, tenant: &Name, wasm: Bytes) -> Result<Plugin, Rejected> {
+        let (bytes, limits) = (wasm.clone(), *self.limits(tenant));
+        let looked = blocking(move || Ok((inspect::look(&bytes, &limits)?, Digest::of(&bytes))));
+        let (exports, digest) = looked.await?;
         if let Some(loaded) = self.live(tenant, digest) {
             return Ok(Plugin::new(self, tenant, loaded));
         }
@@ -49,8 +51,10 @@ impl Host {
         if let Some(loaded) = self.live(tenant, digest) {
             return Ok(Plugin::new(self, tenant, loaded));
         }
+        let size = wasm.len();
         let component = self.component(tenant, digest, wasm).await?;
-        let loaded = Arc::new(self.link(&component, exports, digest, wasm.len())?);
+        let host = Arc::clone(self);
+        let loaded = blocking(move || host.link(&component, exports, digest, size).map(Arc::new)).await?;
         let plugin = Plugin::new(self, tenant, Arc::clone(&loaded));
         plugin.instantiate_once().await?;
         let warnings = trial(&plugin).await;
@@ -59,14 +63,15 @@ impl Host {
         Ok(plugin)
     }
 
-    async fn component(self: &Arc<Host>, tenant: &Name, digest: Digest, wasm: &[u8]) -> Result<Component, Rejected> {
+    async fn component(self: &Arc<Host>, tenant: &Name, digest: Digest, wasm: Bytes) -> Result<Component, Rejected> {
         if let Some(component) = self.from_cache(tenant, digest, None).await? {
             return Ok(component);
         }
         metrics::counter!(PLUGIN_COMPILATIONS).increment(1);
-        let artefact = compile::compile(&self.settings.compiler, self.settings.compile, wasm).await?;
+        let artefact = compile::compile(&self.settings.compiler, self.settings.compile, self.standing(), wasm).await?;
         if self.artefacts.is_none() {
-            return from_memory(&self.engine, &artefact).map_err(|e| does_not_fit(&e));
+            let engine = self.engine.clone();
+            return blocking(move || from_memory(&engine, &artefact).map_err(|e| does_not_fit(&e))).await;
         }
         let component = self.from_cache(tenant, digest, Some(artefact)).await?;
         component.ok_or_else(|| Rejected::host("the plugin cache does not keep what was written to it".into()))
@@ -95,7 +100,7 @@ impl Host {
                 Some(Ok(component)) => Ok(Some(component)),
             }
         };
-        tokio::task::spawn_blocking(work).await.map_err(|e| Rejected::host(e.to_string()))?
+        blocking(work).await
     }
 
     pub(super) fn link(
@@ -118,6 +123,14 @@ impl Host {
             pace: Pace::unknown(),
         })
     }
+}
+
+/// On a thread of ordinary class: what is done there holds the process's map of memory, for which the traffic would
+/// wait with it.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Rejected> + Send + 'static,
+) -> Result<T, Rejected> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Rejected::host(e.to_string()))?
 }
 
 #[allow(unsafe_code)]

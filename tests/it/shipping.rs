@@ -31,6 +31,22 @@ fn slow(body: &str) -> Vec<u8> {
     )
 }
 
+/// Waits for a compiling process of the gateway's that is of the idle class.
+async fn compiles_behind_the_traffic(gateway: &Gateway) {
+    let parent = gateway.pid().to_string();
+    let is_one = |dir: &std::path::Path| {
+        let stat = std::fs::read_to_string(dir.join("stat")).ok()?;
+        // From the state on, which is the third field: parent the fourth, scheduling class the 41st.
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split_whitespace().collect();
+        Some(fields.get(1) == Some(&parent.as_str()) && fields.get(38) == Some(&"5"))
+    };
+    until("a child of the idle class", || async {
+        let mut processes = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+        processes.any(|dir| is_one(&dir) == Some(true)).then_some(())
+    })
+    .await;
+}
+
 async fn upload(gateway: &Gateway, query: &str, wasm: Vec<u8>) -> Answer {
     let request = gateway.api("PUT", &format!("plugins/rules{query}")).header("content-type", "application/wasm");
     gateway.send(request.body(wasm)).await.unwrap()
@@ -258,10 +274,12 @@ async fn deliveries_go_on_while_a_version_is_compiled_and_a_kill_only_begins_it_
         assert_eq!(last_attempt(&gateway, n).await["plugin_version"], one.as_str());
     }
     assert_eq!(gateway.get("plugins/rules").await["versions"][0]["state"], "compiling", "all of that took less time");
+    compiles_behind_the_traffic(&gateway).await;
     let early = gateway.post("plugins/rules/activate", &json!({ "version": two })).await;
     assert_eq!((early.status, early.code()), (409, "not_ready".into()));
     gateway.kill();
     gateway.boot().await;
+    compiles_behind_the_traffic(&gateway).await;
     publish(&gateway).await;
     assert_eq!(last_attempt(&gateway, 6).await["plugin_version"], one.as_str());
     let ready = until("the version is ready", || async {

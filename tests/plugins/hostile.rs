@@ -161,7 +161,7 @@ async fn a_loop_leaves_the_thread_to_others() {
 
 /// As another tenant's.
 async fn other(host: &Arc<Host>, wasm: &[u8]) -> Plugin {
-    host.load(&"other".parse().unwrap(), wasm).await.unwrap()
+    host.load(&"other".parse().unwrap(), wasm.to_vec().into()).await.unwrap()
 }
 
 #[tokio::test]
@@ -213,7 +213,7 @@ async fn nothing_is_left_for_the_next_call() {
     let dirty = format!("(memory.fill (i32.const 262144) (i32.const 0x5a) (i32.const 0x1c0000)) {OK}");
     let (look, dirty) = (guests::classify_runs(&look), guests::classify_runs(&dirty));
     let other = "other".parse().unwrap();
-    let (look, dirty) = (host.load(&other, &look).await.unwrap(), load(&host, &dirty).await);
+    let (look, dirty) = (host.load(&other, look.into()).await.unwrap(), load(&host, &dirty).await);
     for _ in 0..20 {
         assert!(answer(&dirty, 200, &[], "").await.result.is_ok());
         assert!(answer(&look, 200, &[], "").await.result.is_ok());

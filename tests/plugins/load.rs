@@ -136,7 +136,7 @@ async fn sizes_and_grants() {
     let rejected = rejection(&host, &wasm).await;
     assert_eq!(rejected.rule, "size");
     assert!(rejected.finding.contains(&(wasm.len() - 1).to_string()));
-    let plugin = host.load(&"big".parse().unwrap(), &wasm).await.unwrap();
+    let plugin = host.load(&"big".parse().unwrap(), wasm.clone().into()).await.unwrap();
     assert_eq!((plugin.size(), plugin.digest()), (wasm.len(), Digest::of(&wasm)));
 }
 
@@ -178,7 +178,7 @@ async fn the_child_compiles_and_the_cache_keeps() {
     // No compiler at all: what is loaded then comes from the cache.
     let none = || Compiler::Child { program: "/nonexistent/compiler".into(), args: Vec::new() };
     let works = async |host: &Arc<Host>| {
-        let plugin = host.load(&tenant(), &good()).await?;
+        let plugin = host.load(&tenant(), good().into()).await?;
         assert!(answer(&plugin, 200, &[], "").await.result.is_ok());
         Ok::<_, Rejected>(())
     };
@@ -209,7 +209,7 @@ async fn the_child_compiles_and_the_cache_keeps() {
         works(&with(none())).await.unwrap();
     }
     // Another tenant has its own artefact.
-    let foreign = with(none()).load(&"other".parse().unwrap(), &good()).await;
+    let foreign = with(none()).load(&"other".parse().unwrap(), good().into()).await;
     assert_eq!(foreign.map(|p| p.digest()).unwrap_err().rule, "host");
 }
 
@@ -244,7 +244,7 @@ async fn loads_of_the_same_bytes_compile_once() {
         let host = Host::new(settings).unwrap();
         let loads = (0..8).map(|_| {
             let host = Arc::clone(&host);
-            tokio::spawn(async move { host.load(&tenant(), &good()).await.unwrap() })
+            tokio::spawn(async move { host.load(&tenant(), good().into()).await.unwrap() })
         });
         let mut plugins = Vec::new();
         for load in loads.collect::<Vec<_>>() {
@@ -290,7 +290,7 @@ async fn mutations_of_a_component_do_no_harm() {
             let at = usize::try_from(state % wasm.len() as u64).unwrap();
             wasm[at] ^= 1 << (state >> 61);
         }
-        match host.load(&tenant(), &wasm).await {
+        match host.load(&tenant(), wasm.into()).await {
             Ok(plugin) => drop(transform(&plugin, "{}", "{}").await),
             Err(rejected) => {
                 assert_ne!(rejected.rule, "host", "{rejected}");

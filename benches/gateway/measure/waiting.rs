@@ -10,8 +10,8 @@ use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// For all that waits to be tried once.
-const TRIED_PATIENCE: Duration = Duration::from_secs(300);
+/// For all events to be accepted, and for all that waits to be tried once.
+const TRIED_PATIENCE: Duration = Duration::from_secs(1200);
 /// What is written behind everybody's back is written by then.
 const QUIET_AFTER: Duration = Duration::from_secs(5);
 /// With nothing to do, CPU ticks are few.

@@ -138,7 +138,7 @@ fn host(limits: Limits) -> Result<std::sync::Arc<Host>, Failure> {
 
 /// Loads as a gateway does: looked at, compiled by the child process, linked and tried.
 async fn load(wasm: &[u8], limits: Limits) -> Result<Result<plugin::Plugin, Rejected>, Failure> {
-    let loaded = host(limits)?.load(&tenant()?, wasm).await;
+    let loaded = host(limits)?.load(&tenant()?, wasm.to_vec().into()).await;
     match loaded {
         Err(rejected) if rejected.rule == "host" => Err(Failure::new(Exit::Failed, rejected.to_string())),
         loaded => Ok(loaded),
