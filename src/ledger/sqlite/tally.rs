@@ -10,7 +10,7 @@ use crate::delivery::{Disposition, EndpointEffect, LatencyBucket};
 use crate::ledger::stats::{MINUTE, floor};
 use crate::ledger::{Accepted, Count, EndpointKey, Settlement, SourceKey, Tally, TenantKey};
 use rusqlite::{Connection, OptionalExtension as _};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Rows of commits before the oldest are added up.
 const NOTES_MAX: u64 = 64;
@@ -68,7 +68,7 @@ pub(super) fn damaged() -> Fault {
 
 /// What this transaction counts, and what of earlier ones is not added up yet.
 pub(super) struct Tallies {
-    fresh: HashMap<Place, Tally>,
+    fresh: BTreeMap<Place, Tally>,
     next: i64,
     /// As of the last commit, and those that this transaction adds up.
     notes: u64,
@@ -80,7 +80,7 @@ impl Tallies {
     pub(super) fn load(connection: &Connection) -> Result<Self, Fault> {
         let sql = "SELECT coalesce(max(id), 0) + 1, count(*) FROM tally_note";
         let (next, notes) = connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(Tallies { fresh: HashMap::new(), next, notes: count(notes), folded: 0, bytes: Vec::new() })
+        Ok(Tallies { fresh: BTreeMap::new(), next, notes: count(notes), folded: 0, bytes: Vec::new() })
     }
 
     /// The transaction stands.
