@@ -10,7 +10,7 @@ use crate::delivery::{Disposition, EndpointEffect, LatencyBucket};
 use crate::ledger::stats::{MINUTE, floor};
 use crate::ledger::{Accepted, Count, EndpointKey, Settlement, SourceKey, Tally, TenantKey};
 use rusqlite::{Connection, OptionalExtension as _};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Rows of commits before the oldest are added up.
 const NOTES_MAX: u64 = 64;
@@ -68,7 +68,7 @@ pub(super) fn damaged() -> Fault {
 
 /// What this transaction counts, and what of earlier ones is not added up yet.
 pub(super) struct Tallies {
-    fresh: HashMap<Place, Tally>,
+    fresh: BTreeMap<Place, Tally>,
     next: i64,
     /// As of the last commit, and those that this transaction adds up.
     notes: u64,
@@ -80,7 +80,7 @@ impl Tallies {
     pub(super) fn load(connection: &Connection) -> Result<Self, Fault> {
         let sql = "SELECT coalesce(max(id), 0) + 1, count(*) FROM tally_note";
         let (next, notes) = connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(Tallies { fresh: HashMap::new(), next, notes: count(notes), folded: 0, bytes: Vec::new() })
+        Ok(Tallies { fresh: BTreeMap::new(), next, notes: count(notes), folded: 0, bytes: Vec::new() })
     }
 
     /// The transaction stands.
@@ -185,19 +185,19 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Adds the oldest notes of earlier commits to the minutes. Gives how many.
-    pub(super) fn fold_tallies(&mut self) -> Result<u64, Fault> {
+    /// Adds the oldest notes of earlier commits to the minutes. Gives the first minute that was added to.
+    pub(super) fn fold_tallies(&mut self) -> Result<Option<Timestamp>, Fault> {
         if self.tallies.notes <= self.tallies.folded {
-            return Ok(0);
+            return Ok(None);
         }
-        let folded = fold(self.connection)?;
+        let (folded, first) = fold(self.connection)?;
         self.tallies.folded += folded;
-        Ok(folded)
+        Ok(first)
     }
 }
 
-fn fold(connection: &Connection) -> Result<u64, Fault> {
-    let mut sums = BTreeMap::new();
+fn fold(connection: &Connection) -> Result<(u64, Option<Timestamp>), Fault> {
+    let mut sums: BTreeMap<Place, Tally> = BTreeMap::new();
     let (mut folded, mut last) = (0, 0);
     let mut oldest = connection.prepare_cached("SELECT id, counts FROM tally_note ORDER BY id LIMIT ?")?;
     let mut rows = oldest.query([int(NOTES_MAX)])?;
@@ -206,16 +206,17 @@ fn fold(connection: &Connection) -> Result<u64, Fault> {
     {
         last = row.get(0)?;
         read_note(row.get_ref(1)?.as_blob().map_err(|_| damaged())?, |place, tally| {
-            sums.entry(place).or_insert_with(Tally::default).add_all(&tally);
+            sums.entry(place).or_default().add_all(&tally);
         })?;
         folded += 1;
     }
     drop(rows);
+    let first = sums.keys().map(|place| place.at).min();
     for (place, tally) in sums {
         add(connection, Unit::Minute, place, tally)?;
     }
     connection.prepare_cached("DELETE FROM tally_note WHERE id <= ?")?.execute([last])?;
-    Ok(folded)
+    Ok((folded, first))
 }
 
 /// Of what length the rows are.
