@@ -7,6 +7,8 @@ mod support;
 
 #[path = "ledger/adoptions.rs"]
 mod adoptions;
+#[path = "ledger/again.rs"]
+mod again;
 #[path = "ledger/answers.rs"]
 mod answers;
 #[path = "ledger/bench.rs"]

@@ -59,7 +59,7 @@ impl At<'_> {
         self.delivery_as_it_is(id.parse().map_err(|_| not_found())?).await
     }
 
-    async fn delivery_as_it_is(&self, id: DeliveryId) -> Result<Answer, Problem> {
+    pub(super) async fn delivery_as_it_is(&self, id: DeliveryId) -> Result<Answer, Problem> {
         let delivery = self.ledger().delivery(self.tenant.key, id).await.map_err(|error| ledger_problem(&error))?;
         Ok(answer::json(&delivery.ok_or_else(not_found)?))
     }
@@ -69,6 +69,7 @@ impl At<'_> {
         let id: DeliveryId = id.parse().map_err(|_| not_found())?;
         match verb {
             DeliveryVerb::Redrive => self.redrive(id, body).await?,
+            DeliveryVerb::Resend => return self.resend(id, body).await,
             DeliveryVerb::Cancel => self.cancel(id, body).await?,
             DeliveryVerb::Resolve => self.resolve(id, body).await?,
         }

@@ -21,6 +21,8 @@ mod publish;
 mod pull;
 mod query;
 mod rejections;
+mod replay;
+mod resend;
 mod stats;
 mod status;
 mod trials;
@@ -213,6 +215,7 @@ impl At<'_> {
             Scope::ForgetSecret(_)
             | Scope::EndpointVerb(..)
             | Scope::Pull(..)
+            | Scope::Replay(_)
             | Scope::PluginVerb(..)
             | Scope::Trial(..)
             | Scope::DeliveryVerb(..)
@@ -228,6 +231,7 @@ impl At<'_> {
             Scope::ForgetSecret(name) => self.forget_secret(name, body).await,
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
             Scope::Pull(name, verb) => self.pull(name, verb, body).await,
+            Scope::Replay(name) => self.replay(name, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
             Scope::DlqVerb(DlqVerb::Redrive) => self.redrive_dead(body).await,
             Scope::DlqVerb(DlqVerb::Purge) => self.purge_dead(body).await,

@@ -37,6 +37,7 @@ pub(super) enum TrialKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DeliveryVerb {
     Redrive,
+    Resend,
     Cancel,
     Resolve,
 }
@@ -76,6 +77,7 @@ pub(super) enum Scope<'a> {
     Endpoint(&'a str),
     EndpointVerb(&'a str, EndpointVerb),
     EndpointSecret(&'a str),
+    Replay(&'a str),
     Pull(&'a str, PullVerb),
     Plugins,
     Plugin(&'a str),
@@ -141,6 +143,7 @@ impl<'a> Scope<'a> {
             ["endpoints", name, "ack"] => Scope::Pull(name, PullVerb::Ack),
             ["endpoints", name, "nack"] => Scope::Pull(name, PullVerb::Nack),
             ["endpoints", name, "extend"] => Scope::Pull(name, PullVerb::Extend),
+            ["endpoints", name, "replay"] => Scope::Replay(name),
             ["endpoints", name, verb] => {
                 let verb = match verb {
                     "pause" => EndpointVerb::Pause,
@@ -168,6 +171,7 @@ impl<'a> Scope<'a> {
             ["deliveries", id, verb] => {
                 let verb = match verb {
                     "redrive" => DeliveryVerb::Redrive,
+                    "resend" => DeliveryVerb::Resend,
                     "cancel" => DeliveryVerb::Cancel,
                     "resolve" => DeliveryVerb::Resolve,
                     _ => return None,
@@ -202,6 +206,7 @@ impl<'a> Scope<'a> {
             Scope::ForgetSecret(_)
             | Scope::EndpointVerb(..)
             | Scope::Pull(..)
+            | Scope::Replay(_)
             | Scope::PluginVerb(..)
             | Scope::DeliveryVerb(..)
             | Scope::DlqVerb(_)

@@ -8,6 +8,7 @@
 //! transaction that accepts it, and after the commit it goes to the dispatcher from memory.
 
 mod adoptions;
+mod again;
 mod answers;
 mod dead_letters;
 mod error;
@@ -27,11 +28,12 @@ mod trials;
 mod wakes;
 
 pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
+pub use again::{AGAIN_MAX, Again, Origin, Replay, ReplayRehearsed, Resend, Resent};
 pub use answers::{ANSWER_BYTES_MAX, ANSWERS_KEPT_FOR, Answers, KeptAnswer, RequestId};
 pub use dead_letters::{
     Advanced, BULK_STEP_MAX, BegunOperation, DeadDestination, DeadFilter, DeadLetters, NewOperation,
     OPERATIONS_KEPT_MAX, OPERATIONS_OPEN_MAX, OPERATIONS_RUNNING_MAX, OperationChange, OperationChanged, OperationRow,
-    OperationState, PurgePlace, Purged, Results, Skipped, Wave, WaveResult,
+    OperationState, PurgePlace, Purged, Results, Skipped, Wave, WaveResult, Work,
 };
 pub use error::LedgerError;
 pub use operations::{
@@ -71,7 +73,19 @@ pub use wakes::Wakes;
 
 /// All of it, as `app` hands it round.
 pub trait Ledger:
-    Queue + Pull + Records + Operations + DeadLetters + Rejections + Adoptions + Answers + Plugins + Past + Trials + Stats
+    Queue
+    + Pull
+    + Records
+    + Operations
+    + Again
+    + DeadLetters
+    + Rejections
+    + Adoptions
+    + Answers
+    + Plugins
+    + Past
+    + Trials
+    + Stats
 {
 }
 
@@ -79,6 +93,7 @@ impl<T> Ledger for T where
     T: Queue
         + Pull
         + Records
+        + Again
         + Operations
         + DeadLetters
         + Rejections

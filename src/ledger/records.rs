@@ -1,13 +1,13 @@
 //! What can be read: events, deliveries, attempts, counts. Always within one tenant.
 
-use super::{EndpointKey, LedgerError, TenantKey};
+use super::{DeadFilter, EndpointKey, LedgerError, Origin, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{
     AttemptId, BreakerState, DeliveryId, DeliveryState, EndpointStatus, EventId, Failing, Health, Name, PluginVersionId,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::queue::LogRecord;
 
@@ -46,13 +46,36 @@ pub trait Records: Send + Sync + 'static {
     async fn probe(&self) -> Result<(), LedgerError>;
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct EventFilter {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Name>,
+    #[serde(skip_serializing_if = "Option::is_none", rename = "type")]
     pub event_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
+}
+
+impl EventFilter {
+    /// The field that breaks a rule, and the rule.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        for (field, text) in [("type", &self.event_type), ("key", &self.key)] {
+            if text.as_ref().is_some_and(|text| !(1..=DeadFilter::TEXT_BYTES_MAX).contains(&text.len())) {
+                return Err((field, format!("is to have 1 to {} bytes", DeadFilter::TEXT_BYTES_MAX)));
+            }
+        }
+        if let (Some(since), Some(until)) = (self.since, self.until)
+            && since >= until
+        {
+            return Err(("until", "is to be after `since`".to_owned()));
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -148,14 +171,19 @@ pub struct DeliveryRow {
     pub ordering_key: Option<String>,
     /// The first delivery of its key, for whose end it waits.
     pub held_by: Option<DeliveryId>,
-    /// It was redriven after its key had gone on without it.
+    /// It was redriven after its key had gone on without it, or is a resend.
     pub out_of_order: bool,
+    pub origin: Origin,
+    /// The delivery of its event before it, of which it is a resend or replay; of what never went there, none.
+    pub resend_of: Option<DeliveryId>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct DeliveryDetail {
     #[serde(flatten)]
     pub delivery: DeliveryRow,
+    /// Those that were made as resends or replays of it, in their order.
+    pub resends: Vec<DeliveryId>,
     /// The payloads that it was corrected to, in their order; the first of all is the event's.
     pub revisions: Vec<RevisionRow>,
     /// Oldest first. The one in flight, if any, is last and has no outcome.

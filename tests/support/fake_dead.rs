@@ -7,7 +7,7 @@ use hookgate::delivery::{DeliveryState, EndpointStatus, OperationId};
 use hookgate::ledger::{
     Advanced, BegunOperation, Cursor, DeadDestination, DeadFilter, DeadGroup, DeadLetters, DeliveryRow, EndpointKey,
     LedgerError, NewOperation, OperationChange, OperationChanged, OperationRow, OperationState, Page, PageRequest,
-    PurgePlace, Purged, Results, Skipped, TenantKey, Wave, WaveResult,
+    PurgePlace, Purged, Results, Skipped, TenantKey, Wave, WaveResult, Work,
 };
 
 impl FakeLedger {
@@ -94,8 +94,8 @@ impl DeadLetters for FakeLedger {
             id: OperationId::from(self.mint.mint(now, &super::Fixed)),
             tenant: new.tenant,
             state: OperationState::Queued,
-            filter: new.filter,
-            died_by: now,
+            died_by: matches!(new.work, Work::Redrive(_)).then_some(now),
+            work: new.work,
             total: Some(41),
             max: new.max,
             rate: new.rate,

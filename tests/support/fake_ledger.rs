@@ -1,5 +1,7 @@
 //! A ledger in memory: true to the traits where the front looks, silent where it does not.
 
+#[path = "fake_again.rs"]
+mod fake_again;
 #[path = "fake_dead.rs"]
 mod fake_dead;
 
@@ -52,6 +54,7 @@ pub struct FakeLedger {
     pub asked: Mutex<Option<String>>,
     pub redriven_with: Mutex<Option<Redrive>>,
     pub redrive_answers: Mutex<Option<Redriven>>,
+    pub resend_answer: Mutex<Option<Resent>>,
     pub erased: Mutex<bool>,
     pub gauges: Mutex<Gauges>,
     pub rejected: Mutex<Vec<Rejected>>,

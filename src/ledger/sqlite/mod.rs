@@ -8,6 +8,7 @@
 
 mod accept;
 mod adoptions;
+mod again;
 mod anchor;
 mod answers;
 mod births;
@@ -35,6 +36,7 @@ mod queue;
 mod readers;
 mod records;
 mod rejections;
+mod replay;
 mod schema;
 mod settle;
 mod shared;

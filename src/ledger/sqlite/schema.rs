@@ -32,6 +32,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0012_keys.sql"),
     include_str!("migrations/0013_pull.sql"),
     include_str!("migrations/0014_operations.sql"),
+    include_str!("migrations/0015_again.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {
