@@ -34,9 +34,18 @@ struct ResolveInput {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum How {
+pub(super) enum How {
     Sent,
     NotSent,
+}
+
+impl From<How> for ResolveAs {
+    fn from(how: How) -> Self {
+        match how {
+            How::Sent => ResolveAs::Sent,
+            How::NotSent => ResolveAs::NotSent,
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -123,12 +132,8 @@ impl At<'_> {
 
     async fn resolve(&self, id: DeliveryId, body: &[u8]) -> Result<(), Problem> {
         let ResolveInput { how, note } = parse(body)?;
-        let how = match how {
-            How::Sent => ResolveAs::Sent,
-            How::NotSent => ResolveAs::NotSent,
-        };
         let now = self.admin.state.clock.now();
-        let resolved = self.ledger().resolve(self.tenant.key, id, how, bounded(note)?, now).await;
+        let resolved = self.ledger().resolve(self.tenant.key, id, how.into(), bounded(note)?, now).await;
         match resolved.map_err(|error| ledger_problem(&error))? {
             Resolved::Done => {
                 counted(DeliveryState::Resolved, 1);

@@ -10,6 +10,7 @@ mod deliveries;
 mod endpoints;
 mod estate;
 mod events;
+mod export;
 mod hint;
 mod idempotency;
 mod input;
@@ -25,6 +26,7 @@ mod replay;
 mod resend;
 mod stats;
 mod status;
+mod sweeps;
 mod trials;
 
 pub use dead_letters::{Desk, Down};
@@ -49,7 +51,7 @@ use hyper::body::Incoming;
 use place::{DlqVerb, Place, PluginVerb, Scope};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -98,12 +100,20 @@ pub struct Admin {
     estate: ArcSwap<Estate>,
     budget: Arc<Budget>,
     under_way: idempotency::UnderWay,
+    exports: Arc<Semaphore>,
 }
 
 impl Admin {
     pub fn new(settings: Settings, state: State) -> Self {
         let budget = Budget::new(settings.in_flight_bytes_max);
-        Admin { settings, state, estate: ArcSwap::default(), budget, under_way: idempotency::UnderWay::default() }
+        Admin {
+            settings,
+            state,
+            estate: ArcSwap::default(),
+            budget,
+            under_way: idempotency::UnderWay::default(),
+            exports: Arc::new(Semaphore::new(export::EXPORTS_MAX)),
+        }
     }
 
     /// From the next request on, this is what is configured.
@@ -205,6 +215,8 @@ impl At<'_> {
             Scope::DeliveryBody(id) => self.delivery_body(id).await,
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
+            Scope::DlqExport => self.export_dead().await,
+            Scope::DeliveriesExport => self.export_deliveries().await,
             Scope::Operations => self.operations().await,
             Scope::Operation(id) => self.operation(id).await,
             Scope::Rejections => self.rejections().await,
@@ -220,6 +232,7 @@ impl At<'_> {
             | Scope::Trial(..)
             | Scope::DeliveryVerb(..)
             | Scope::DlqVerb(_)
+            | Scope::CancelMany
             | Scope::OperationVerb(..) => Err(not_found()),
         }
     }
@@ -234,6 +247,8 @@ impl At<'_> {
             Scope::Replay(name) => self.replay(name, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
             Scope::DlqVerb(DlqVerb::Redrive) => self.redrive_dead(body).await,
+            Scope::DlqVerb(DlqVerb::Resolve) => self.resolve_many(body).await,
+            Scope::CancelMany => self.cancel_many(body).await,
             Scope::DlqVerb(DlqVerb::Purge) => self.purge_dead(body).await,
             Scope::OperationVerb(id, verb) => self.change_operation(id, verb, body).await,
             Scope::PluginVerb(name, verb) => self.change_plugin(name, verb, body).await,
@@ -254,6 +269,8 @@ impl At<'_> {
             | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
+            | Scope::DlqExport
+            | Scope::DeliveriesExport
             | Scope::Operations
             | Scope::Operation(_)
             | Scope::Rejections

@@ -46,6 +46,7 @@ pub(super) enum DeliveryVerb {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DlqVerb {
     Redrive,
+    Resolve,
     Purge,
 }
 
@@ -93,7 +94,10 @@ pub(super) enum Scope<'a> {
     DeliveryVerb(&'a str, DeliveryVerb),
     Dlq,
     DlqGroups,
+    DlqExport,
+    DeliveriesExport,
     DlqVerb(DlqVerb),
+    CancelMany,
     Operations,
     Operation(&'a str),
     OperationVerb(&'a str, OperationVerb),
@@ -166,6 +170,8 @@ impl<'a> Scope<'a> {
             ["events", id] => Scope::Event(id),
             ["events", id, "body"] => Scope::EventBody(id),
             ["deliveries"] => Scope::Deliveries,
+            ["deliveries", "cancel"] => Scope::CancelMany,
+            ["deliveries", "export"] => Scope::DeliveriesExport,
             ["deliveries", id] => Scope::Delivery(id),
             ["deliveries", id, "body"] => Scope::DeliveryBody(id),
             ["deliveries", id, verb] => {
@@ -180,7 +186,9 @@ impl<'a> Scope<'a> {
             }
             ["dlq"] => Scope::Dlq,
             ["dlq", "groups"] => Scope::DlqGroups,
+            ["dlq", "export"] => Scope::DlqExport,
             ["dlq", "redrive"] => Scope::DlqVerb(DlqVerb::Redrive),
+            ["dlq", "resolve"] => Scope::DlqVerb(DlqVerb::Resolve),
             ["dlq", "purge"] => Scope::DlqVerb(DlqVerb::Purge),
             ["operations"] => Scope::Operations,
             ["operations", id] => Scope::Operation(id),
@@ -210,6 +218,7 @@ impl<'a> Scope<'a> {
             | Scope::PluginVerb(..)
             | Scope::DeliveryVerb(..)
             | Scope::DlqVerb(_)
+            | Scope::CancelMany
             | Scope::OperationVerb(..) => "POST",
             Scope::Events => "GET, POST",
             Scope::Trial(..) => "POST, DELETE",
@@ -229,6 +238,8 @@ impl<'a> Scope<'a> {
             | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
+            | Scope::DlqExport
+            | Scope::DeliveriesExport
             | Scope::Operations
             | Scope::Operation(_)
             | Scope::Rejections

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::records::{DeadGroup, DeliveryRow};
+use super::records::{DeadGroup, DeliveryRow, span_is_one, status_is_one, texts_fit};
 
 /// Bulk redrives of one tenant that run at once; the others wait for their turn.
 pub const OPERATIONS_RUNNING_MAX: u32 = 2;
@@ -152,24 +152,13 @@ impl DeadFilter {
             ("host", &self.host),
             ("q", &self.q),
         ];
-        for (field, text) in texts {
-            if text.as_ref().is_some_and(|text| !(1..=Self::TEXT_BYTES_MAX).contains(&text.len())) {
-                return Err((field, format!("is to have 1 to {} bytes", Self::TEXT_BYTES_MAX)));
-            }
-        }
-        if self.status.is_some_and(|status| !(100..=999).contains(&status)) {
-            return Err(("status", "is to be a status code, such as 503".to_owned()));
-        }
+        texts_fit(&texts)?;
+        status_is_one(self.status)?;
         if self.ids.as_ref().is_some_and(|ids| !(1..=Self::IDS_MAX).contains(&ids.len())) {
             let most = Self::IDS_MAX;
             return Err(("ids", format!("are to be 1 to {most} ids: more of them is what the other fields are for")));
         }
-        if let (Some(since), Some(until)) = (self.since, self.until)
-            && since >= until
-        {
-            return Err(("until", "is to be after `since`".to_owned()));
-        }
-        Ok(())
+        span_is_one(self.since, self.until)
     }
 }
 

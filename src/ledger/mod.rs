@@ -24,6 +24,7 @@ mod rejections;
 mod slots;
 pub mod sqlite;
 mod stats;
+mod sweeps;
 mod trials;
 mod wakes;
 
@@ -65,6 +66,7 @@ pub use stats::{
     BadWindow, CLOSINGS_MAX, Closed, Count, EndpointStats, ReasonCount, SourceStats, Stats, StatsQuery, StatsWindow,
     Tally, TenantStats,
 };
+pub use sweeps::{ResolveMany, Sweeps, Swept};
 pub use trials::{
     Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted, PutBack,
     TRIALS_MAX, Told, TrialRow, Trials,
@@ -78,6 +80,7 @@ pub trait Ledger:
     + Records
     + Operations
     + Again
+    + Sweeps
     + DeadLetters
     + Rejections
     + Adoptions
@@ -94,6 +97,7 @@ impl<T> Ledger for T where
         + Pull
         + Records
         + Again
+        + Sweeps
         + Operations
         + DeadLetters
         + Rejections

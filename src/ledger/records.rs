@@ -64,25 +64,46 @@ pub struct EventFilter {
 impl EventFilter {
     /// The field that breaks a rule, and the rule.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        for (field, text) in [("type", &self.event_type), ("key", &self.key)] {
-            if text.as_ref().is_some_and(|text| !(1..=DeadFilter::TEXT_BYTES_MAX).contains(&text.len())) {
-                return Err((field, format!("is to have 1 to {} bytes", DeadFilter::TEXT_BYTES_MAX)));
-            }
-        }
-        if let (Some(since), Some(until)) = (self.since, self.until)
-            && since >= until
-        {
-            return Err(("until", "is to be after `since`".to_owned()));
-        }
-        Ok(())
+        texts_fit(&[("type", &self.event_type), ("key", &self.key)])?;
+        span_is_one(self.since, self.until)
     }
 }
 
-#[derive(Clone, Debug, Default)]
+/// Of the texts of a filter: the field that breaks a rule, and the rule.
+pub(super) fn texts_fit(texts: &[(&'static str, &Option<String>)]) -> Result<(), (&'static str, String)> {
+    let most = DeadFilter::TEXT_BYTES_MAX;
+    let fits = |text: &Option<String>| text.as_ref().is_none_or(|text| (1..=most).contains(&text.len()));
+    match texts.iter().find(|(_, text)| !fits(text)) {
+        Some((field, _)) => Err((field, format!("is to have 1 to {most} bytes"))),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn status_is_one(status: Option<u16>) -> Result<(), (&'static str, String)> {
+    match status {
+        Some(status) if !(100..=999).contains(&status) => {
+            Err(("status", "is to be a status code, such as 503".to_owned()))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+pub(super) fn span_is_one(since: Option<Timestamp>, until: Option<Timestamp>) -> Result<(), (&'static str, String)> {
+    match (since, until) {
+        (Some(since), Some(until)) if since >= until => Err(("until", "is to be after `since`".to_owned())),
+        (_, _) => Ok(()),
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct DeliveryFilter {
+    /// No field of a written filter: the verb says which state it is about.
+    #[serde(skip)]
     pub state: Option<DeliveryState>,
     pub endpoint: Option<Name>,
     pub source: Option<Name>,
+    #[serde(rename = "type")]
     pub event_type: Option<String>,
     pub key: Option<String>,
     pub event: Option<EventId>,
@@ -92,6 +113,15 @@ pub struct DeliveryFilter {
     pub until: Option<Timestamp>,
     /// A delivery, event or attempt id, a logical key, a provider's reference or id: exact matches.
     pub q: Option<String>,
+}
+
+impl DeliveryFilter {
+    /// The field that breaks a rule, and the rule.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        texts_fit(&[("type", &self.event_type), ("key", &self.key), ("reason", &self.reason), ("q", &self.q)])?;
+        status_is_one(self.status)?;
+        span_is_one(self.since, self.until)
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -27,6 +27,14 @@ pub(super) const OF_EVENT: &str = "SELECT x.id FROM event e JOIN delivery x ON x
      UNION ALL SELECT x.id FROM delivery x INDEXED BY delivery_again \
      WHERE x.tenant = ?1 AND x.event = ?2 AND x.origin > 0";
 
+/// From the events of a key, as `e`, to their deliveries, as `d`, with all that a row of a list shows.
+pub(super) fn deliveries_of_key() -> String {
+    format!(
+        "event e INDEXED BY event_key CROSS JOIN delivery d ON d.tenant = e.tenant AND d.id IN ({OF_ROW}) \
+         LEFT JOIN source s ON s.id = e.source JOIN endpoint p ON p.id = d.endpoint JOIN host h ON h.id = d.host"
+    )
+}
+
 /// A resend that finds another correction before it looks again so many times.
 const RESEND_TRIES: u32 = 3;
 

@@ -190,7 +190,7 @@ fn before(
 }
 
 /// What is dead now died by then: the clock may have been set back since.
-fn newest_death(connection: &Connection, now: Timestamp) -> Result<Timestamp, Fault> {
+pub(super) fn newest_death(connection: &Connection, now: Timestamp) -> Result<Timestamp, Fault> {
     let newest: Option<i64> = connection
         .prepare_cached("SELECT max(finished_at) FROM delivery INDEXED BY delivery_dead_age WHERE state = 4")?
         .query_row([], |row| row.get(0))?;

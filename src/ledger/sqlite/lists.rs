@@ -199,19 +199,22 @@ pub(super) fn deliveries(
     limit: u32,
 ) -> Result<Vec<DeliveryRow>, Fault> {
     let from = match (&filter.key, filter.state) {
-        // From the events of the key to their deliveries.
-        (Some(_), _) => format!(
-            "event e INDEXED BY event_key CROSS JOIN delivery d ON d.tenant = e.tenant AND d.id IN ({}) \
-             LEFT JOIN source s ON s.id = e.source JOIN endpoint p ON p.id = d.endpoint JOIN host h ON h.id = d.host",
-            again::OF_ROW
-        ),
+        (Some(_), _) => again::deliveries_of_key(),
         (None, Some(DeliveryState::Dead)) => format!("delivery d INDEXED BY delivery_dead {DELIVERY_JOINS}"),
         (None, Some(DeliveryState::InFlight)) => format!("delivery d INDEXED BY delivery_live {DELIVERY_JOINS}"),
         (None, _) => format!("delivery d {DELIVERY_JOINS}"),
     };
-    let mut query = Query::new(&format!("SELECT {DELIVERY_COLUMNS} FROM {from} WHERE d.tenant = ?"));
-    query.values.push(i64::from(tenant.0).into());
+    let mut query = delivery_query(DELIVERY_COLUMNS, &from, tenant, filter);
     query.and("d.id < ?", Query::blob(before));
+    query.sql.push_str(" ORDER BY d.id DESC LIMIT ?");
+    query.values.push(i64::from(limit).into());
+    collect(connection, &query, delivery_row)
+}
+
+/// The deliveries of a filter. `from` has them as `d`, with their events as `e` and the sources of those as `s`.
+pub(super) fn delivery_query(select: &str, from: &str, tenant: TenantKey, filter: &DeliveryFilter) -> Query {
+    let mut query = Query::new(&format!("SELECT {select} FROM {from} WHERE d.tenant = ?"));
+    query.values.push(i64::from(tenant.0).into());
     if let Some(key) = &filter.key {
         query.and("e.tenant = ?", i64::from(tenant.0));
         query.and("e.key = ?", key.clone());
@@ -236,9 +239,7 @@ pub(super) fn deliveries(
         search(&mut query, tenant, q);
     }
     bounds(&mut query, ("d", "coalesce(d.made_at, e.accepted_at)"), filter.since, filter.until);
-    query.sql.push_str(" ORDER BY d.id DESC LIMIT ?");
-    query.values.push(i64::from(limit).into());
-    collect(connection, &query, delivery_row)
+    query
 }
 
 pub(super) fn of_event(query: &mut Query, tenant: TenantKey, event: EventId) {

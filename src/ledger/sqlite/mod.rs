@@ -42,6 +42,7 @@ mod settle;
 mod shared;
 mod statements;
 mod stats;
+mod sweeps;
 mod tally;
 mod trials;
 mod writer;

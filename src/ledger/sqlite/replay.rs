@@ -258,3 +258,54 @@ fn had(connection: &Connection, tenant: TenantKey, event: &[u8; 16], endpoint: E
         .query_row((tenant.0, event, endpoint.0), |row| Ok(Had { under_way: row.get(0)?, last: row.get(1)? }))?;
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::EventFilter;
+    use crate::ledger::sqlite::{Settings, schema};
+
+    fn plan(connection: &Connection, sql: &str, values: &[Value]) -> String {
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
+        steps.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")
+    }
+
+    /// However much was accepted, an event's deliveries are found by its id.
+    #[test]
+    fn no_list_of_deliveries_is_scanned() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger.db");
+        let connection = schema::open_writer(&path, &Settings::new(&path)).unwrap();
+        let (tenant, endpoint) = (TenantKey(1), EndpointKey(1));
+        let seven: Vec<Value> = (0..7).map(|_| Value::from(1)).collect();
+        let mut plans = Vec::new();
+        for key in [None, Some("k".to_owned())] {
+            for only_missed in [false, true] {
+                let events = EventFilter { key: key.clone(), ..EventFilter::default() };
+                let replay = Replay { endpoint: "audit".parse().unwrap(), events, only_missed, order: None };
+                let mut found = query("e.id", tenant, &replay, endpoint, (BOTTOM, Some(BOTTOM)));
+                found.and(&format!("NOT {}", under_way()), 1);
+                found.sql.push_str(" ORDER BY e.id LIMIT 1");
+                plans.push(plan(&connection, &found.sql, &found.values));
+            }
+        }
+        let of_event = format!("SELECT count(*) FROM delivery WHERE tenant = ?1 AND id IN ({})", again::OF_EVENT);
+        plans.push(plan(&connection, &of_event, &seven[..2]));
+        let of_row = format!(
+            "SELECT max(d.state) FROM event e LEFT JOIN delivery d ON d.tenant = e.tenant AND d.id IN ({}) \
+             WHERE e.tenant = ? AND e.id = ? GROUP BY e.id",
+            again::OF_ROW
+        );
+        plans.push(plan(&connection, &of_row, &seven[..2]));
+        for plan in plans {
+            assert!(!plan.contains("SCAN"), "{plan}");
+            for table in ["SEARCH e USING", "SEARCH x USING PRIMARY KEY (tenant=? AND id>? AND id<?)"] {
+                assert!(plan.contains(table) || !plan.contains("SEARCH x"), "{plan}");
+            }
+            assert!(
+                !plan.contains("SEARCH d USING") || plan.contains("SEARCH d USING PRIMARY KEY (tenant=? AND id=?)")
+            );
+        }
+    }
+}
