@@ -45,6 +45,8 @@ mod records;
 mod rejections;
 #[path = "ledger/stats.rs"]
 mod stats;
+#[path = "ledger/sweeps.rs"]
+mod sweeps;
 #[path = "ledger/time.rs"]
 mod time;
 #[path = "ledger/trials.rs"]

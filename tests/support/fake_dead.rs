@@ -12,9 +12,13 @@ use hookgate::ledger::{
 
 impl FakeLedger {
     fn dead(&self, tenant: TenantKey) -> Vec<DeliveryRow> {
+        self.in_state(tenant, DeliveryState::Dead)
+    }
+
+    pub(super) fn in_state(&self, tenant: TenantKey, state: DeliveryState) -> Vec<DeliveryRow> {
         let rows = self.rows.lock().unwrap();
-        let dead = rows.iter().filter(|(owner, row)| *owner == tenant && row.delivery.state == DeliveryState::Dead);
-        dead.map(|(_, row)| row.delivery.clone()).collect()
+        let those = rows.iter().filter(|(owner, row)| *owner == tenant && row.delivery.state == state);
+        those.map(|(_, row)| row.delivery.clone()).collect()
     }
 }
 
