@@ -23,7 +23,7 @@ async fn publish(gateway: &Gateway, events: usize) {
 /// Until the clock's second is another one.
 async fn until_second_after(seconds: u64) {
     until("the next second", || async {
-        let now = u64::try_from(SystemClock::default().now().as_millis()).unwrap() / 1_000;
+        let now = u64::try_from(SystemClock.now().as_millis()).unwrap() / 1_000;
         (now > seconds).then_some(())
     })
     .await;
