@@ -171,7 +171,7 @@ fn routes_of_the_code() -> BTreeSet<Route> {
             }
             parts => {
                 let is_trial = line.contains("Scope::Trial(");
-                let verbs = ["ForgetSecret", "PluginVerb", "PullVerb", "DlqVerb"];
+                let verbs = ["ForgetSecret", "PluginVerb", "PullVerb", "DlqVerb", "Scope::Replay", "CancelMany"];
                 let is_verb = is_trial || verbs.iter().any(|verb| line.contains(verb));
                 let method = if is_verb { "POST" } else { "GET" };
                 if is_trial {
@@ -216,6 +216,7 @@ fn every_code_of_an_error_is_one_that_is_given() {
         "src/admin/dead_letters.rs",
         "src/admin/deliveries.rs",
         "src/admin/endpoints.rs",
+        "src/admin/export.rs",
         "src/admin/events.rs",
         "src/admin/idempotency.rs",
         "src/admin/input.rs",
@@ -225,6 +226,7 @@ fn every_code_of_an_error_is_one_that_is_given() {
         "src/admin/publish.rs",
         "src/admin/pull.rs",
         "src/admin/query.rs",
+        "src/admin/resend.rs",
         "src/admin/status.rs",
         "src/http/body.rs",
         "src/http/listener.rs",

@@ -6,6 +6,8 @@
 mod admin;
 #[path = "front/admin_refusals.rs"]
 mod admin_refusals;
+#[path = "front/again.rs"]
+mod again;
 #[path = "front/alerts.rs"]
 mod alerts;
 #[path = "front/desk.rs"]

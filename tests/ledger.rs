@@ -7,6 +7,8 @@ mod support;
 
 #[path = "ledger/adoptions.rs"]
 mod adoptions;
+#[path = "ledger/again.rs"]
+mod again;
 #[path = "ledger/alerts.rs"]
 mod alerts;
 #[path = "ledger/answers.rs"]
@@ -45,6 +47,8 @@ mod records;
 mod rejections;
 #[path = "ledger/stats.rs"]
 mod stats;
+#[path = "ledger/sweeps.rs"]
+mod sweeps;
 #[path = "ledger/time.rs"]
 mod time;
 #[path = "ledger/trials.rs"]

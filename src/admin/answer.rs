@@ -3,7 +3,6 @@
 use crate::http::Answer;
 use bytes::Bytes;
 use http::{HeaderValue, header};
-use http_body_util::Full;
 use serde::Serialize;
 
 pub(super) fn json(value: &impl Serialize) -> Answer {
@@ -13,7 +12,7 @@ pub(super) fn json(value: &impl Serialize) -> Answer {
 }
 
 pub(super) fn typed(content_type: HeaderValue, body: Bytes) -> Answer {
-    let mut answer = Answer::new(Full::new(body));
+    let mut answer = Answer::new(body.into());
     answer.headers_mut().insert(header::CONTENT_TYPE, content_type);
     answer
 }

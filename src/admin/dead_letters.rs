@@ -8,7 +8,9 @@ use super::query::Query;
 use super::{At, answer, ledger_problem};
 use crate::delivery::{DeliveryState, Name};
 use crate::http::{Answer, Problem};
-use crate::ledger::{BegunOperation, DeadDestination, DeadFilter, NewOperation, OPERATIONS_OPEN_MAX, PageRequest};
+use crate::ledger::{
+    BegunOperation, DeadDestination, DeadFilter, NewOperation, OPERATIONS_OPEN_MAX, PageRequest, Work,
+};
 use async_trait::async_trait;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -59,7 +61,7 @@ struct RedriveInput {
     note: Option<String>,
 }
 
-const fn by_default() -> bool {
+pub(super) const fn by_default() -> bool {
     true
 }
 
@@ -72,11 +74,35 @@ struct PurgeInput {
     dry_run: bool,
 }
 
-fn checked(filter: &DeadFilter) -> Result<(), Problem> {
-    filter.check().map_err(|(field, rule)| {
+/// What a filter's check says, of a field of the body.
+pub(super) fn checked(check: Result<(), (&'static str, String)>) -> Result<(), Problem> {
+    check.map_err(|(field, rule)| {
         let field = format!("filter.{field}");
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", format!("`{field}` {rule}")).with("field", field)
     })
+}
+
+/// How an operation is to go on.
+pub(super) struct Pace {
+    pub max: Option<u64>,
+    pub rate: Option<u32>,
+    pub canary: bool,
+    pub note: Option<String>,
+}
+
+impl Pace {
+    pub(super) fn operation(self, at: &At<'_>, work: Work) -> Result<NewOperation, Problem> {
+        let Pace { max, rate, canary, note } = self;
+        let rate = rate.unwrap_or(RATE_DEFAULT);
+        if !(1..=RATE_MAX).contains(&rate) {
+            return Err(invalid("rate", format!("is to be a number from 1 to {RATE_MAX}, per second")));
+        }
+        if max == Some(0) {
+            return Err(invalid("max", "is to be at least 1: leave it out for all, and use `dry_run` for none"));
+        }
+        let (note, request) = (bounded(note)?, at.request.cloned());
+        Ok(NewOperation { tenant: at.tenant.key, work, max, rate, canary, note, by: OPERATOR.to_owned(), request })
+    }
 }
 
 impl At<'_> {
@@ -98,7 +124,7 @@ impl At<'_> {
     }
 
     /// How many, and some of them; nothing changes.
-    async fn rehearsed(&self, filter: &DeadFilter) -> Result<Answer, Problem> {
+    pub(super) async fn rehearsed(&self, filter: &DeadFilter) -> Result<Answer, Problem> {
         let count = self.ledger().count_dead(self.tenant.key, filter).await.map_err(|error| ledger_problem(&error))?;
         let page = PageRequest { limit: SAMPLES, cursor: None };
         let samples = self.ledger().dead_letters(self.tenant.key, filter, &page).await;
@@ -109,25 +135,16 @@ impl At<'_> {
     pub(super) async fn redrive_dead(&self, body: &[u8]) -> Result<Answer, Problem> {
         let input: RedriveInput = parse(body)?;
         let RedriveInput { filter, max, rate, canary, probe, force, dry_run, note } = input;
-        checked(&filter)?;
-        let rate = rate.unwrap_or(RATE_DEFAULT);
-        if !(1..=RATE_MAX).contains(&rate) {
-            return Err(invalid("rate", format!("is to be a number from 1 to {RATE_MAX}, per second")));
-        }
-        if max == Some(0) {
-            return Err(invalid("max", "is to be at least 1: leave it out for all, and use `dry_run` for none"));
-        }
-        let (note, request) = (bounded(note)?, self.request.cloned());
+        checked(filter.check())?;
+        let new = Pace { max, rate, canary, note }.operation(self, Work::Redrive(filter.clone()))?;
         if dry_run {
             return self.rehearsed(&filter).await;
         }
-        let new =
-            NewOperation { tenant: self.tenant.key, filter, max, rate, canary, note, by: OPERATOR.to_owned(), request };
         let before = self.ledger().begun_before(&new).await.map_err(|error| ledger_problem(&error))?;
         if let Some(before) = before {
             return self.begun(before);
         }
-        let destinations = self.ledger().dead_destinations(self.tenant.key, &new.filter).await;
+        let destinations = self.ledger().dead_destinations(self.tenant.key, &filter).await;
         let destinations = destinations.map_err(|error| ledger_problem(&error))?;
         if destinations.is_empty() {
             // No operation, for there is nothing to do.
@@ -136,14 +153,14 @@ impl At<'_> {
         if probe && !force {
             let down = self.admin.state.desk.probe(&destinations).await;
             if !down.is_empty() {
-                return Err(destination_down(&down));
+                return Err(destination_down("redriven", &down));
             }
         }
         let begun = self.ledger().begin_operation(new, self.admin.state.clock.now()).await;
         self.begun(begun.map_err(|error| ledger_problem(&error))?)
     }
 
-    fn begun(&self, begun: BegunOperation) -> Result<Answer, Problem> {
+    pub(super) fn begun(&self, begun: BegunOperation) -> Result<Answer, Problem> {
         match begun {
             BegunOperation::Done(row) | BegunOperation::Before(row) => {
                 self.admin.state.desk.tell();
@@ -153,7 +170,7 @@ impl At<'_> {
             }
             BegunOperation::RequestReused => Err(conflict(
                 "key_reused",
-                "this idempotency key came before with another filter or other settings: use a new one for a new redrive",
+                "this idempotency key came before with another filter or other settings: use a new one for a new operation",
             )),
             BegunOperation::TooMany => Err(Problem::new(
                 StatusCode::CONFLICT,
@@ -165,7 +182,7 @@ impl At<'_> {
 
     pub(super) async fn purge_dead(&self, body: &[u8]) -> Result<Answer, Problem> {
         let PurgeInput { filter, dry_run } = parse(body)?;
-        checked(&filter)?;
+        checked(filter.check())?;
         if dry_run {
             return self.rehearsed(&filter).await;
         }
@@ -189,11 +206,11 @@ impl At<'_> {
     }
 }
 
-fn destination_down(down: &[Down]) -> Problem {
+pub(super) fn destination_down(done: &str, down: &[Down]) -> Problem {
     let all: Vec<String> =
         down.iter().map(|d| format!("{} (endpoint `{}`): {}", d.host, d.endpoint, d.class)).collect();
-    let detail = format!("nothing was redriven, for these destinations are down: {}", all.join("; "));
+    let detail = format!("nothing was {done}, for these destinations are down: {}", all.join("; "));
     Problem::new(StatusCode::CONFLICT, "destination_down", detail)
         .with("destinations", json!(down))
-        .with("remedy", "redrive when they answer again, narrow the filter to other hosts, or use `force`")
+        .with("remedy", "try when they answer again, narrow the filter to other hosts, or use `force`")
 }

@@ -34,9 +34,18 @@ struct ResolveInput {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum How {
+pub(super) enum How {
     Sent,
     NotSent,
+}
+
+impl From<How> for ResolveAs {
+    fn from(how: How) -> Self {
+        match how {
+            How::Sent => ResolveAs::Sent,
+            How::NotSent => ResolveAs::NotSent,
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -59,7 +68,7 @@ impl At<'_> {
         self.delivery_as_it_is(id.parse().map_err(|_| not_found())?).await
     }
 
-    async fn delivery_as_it_is(&self, id: DeliveryId) -> Result<Answer, Problem> {
+    pub(super) async fn delivery_as_it_is(&self, id: DeliveryId) -> Result<Answer, Problem> {
         let delivery = self.ledger().delivery(self.tenant.key, id).await.map_err(|error| ledger_problem(&error))?;
         Ok(answer::json(&delivery.ok_or_else(not_found)?))
     }
@@ -69,6 +78,7 @@ impl At<'_> {
         let id: DeliveryId = id.parse().map_err(|_| not_found())?;
         match verb {
             DeliveryVerb::Redrive => self.redrive(id, body).await?,
+            DeliveryVerb::Resend => return self.resend(id, body).await,
             DeliveryVerb::Cancel => self.cancel(id, body).await?,
             DeliveryVerb::Resolve => self.resolve(id, body).await?,
         }
@@ -122,12 +132,8 @@ impl At<'_> {
 
     async fn resolve(&self, id: DeliveryId, body: &[u8]) -> Result<(), Problem> {
         let ResolveInput { how, note } = parse(body)?;
-        let how = match how {
-            How::Sent => ResolveAs::Sent,
-            How::NotSent => ResolveAs::NotSent,
-        };
         let now = self.admin.state.clock.now();
-        let resolved = self.ledger().resolve(self.tenant.key, id, how, bounded(note)?, now).await;
+        let resolved = self.ledger().resolve(self.tenant.key, id, how.into(), bounded(note)?, now).await;
         match resolved.map_err(|error| ledger_problem(&error))? {
             Resolved::Done => {
                 counted(DeliveryState::Resolved, 1);

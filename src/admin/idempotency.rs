@@ -11,7 +11,7 @@ use crate::ledger::{ANSWER_BYTES_MAX, KeptAnswer, RequestId, TenantKey};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -94,8 +94,11 @@ impl At<'_> {
         }
         let answer = work.await.unwrap_or_else(Problem::into_answer);
         let (parts, body) = answer.into_parts();
-        let Ok(body) = body.collect().await;
-        let body = body.to_bytes();
+        let whole = body
+            .collect()
+            .await
+            .map_err(|broken| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", broken.to_string()))?;
+        let body = whole.to_bytes();
         let come_again = parts.status.is_server_error()
             || parts.status == StatusCode::TOO_MANY_REQUESTS
             || parts.extensions.get::<ComeAgain>().is_some();
@@ -106,7 +109,7 @@ impl At<'_> {
                 tracing::warn!(%error, "an answer could not be kept for its idempotency key");
             }
         }
-        Ok(Answer::from_parts(parts, Full::new(body)))
+        Ok(Answer::from_parts(parts, body.into()))
     }
 }
 
@@ -122,7 +125,7 @@ fn digest(head: &Parts, body: &[u8]) -> [u8; 32] {
 }
 
 fn replayed(kept: KeptAnswer) -> Answer {
-    let mut answer = Answer::new(Full::new(kept.body));
+    let mut answer = Answer::new(kept.body.into());
     // Only statuses of answers are written there.
     *answer.status_mut() = StatusCode::from_u16(kept.status).unwrap_or_default();
     answer.headers_mut().extend(kept.headers);

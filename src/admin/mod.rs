@@ -11,6 +11,7 @@ mod deliveries;
 mod endpoints;
 mod estate;
 mod events;
+mod export;
 mod hint;
 mod idempotency;
 mod input;
@@ -22,8 +23,11 @@ mod publish;
 mod pull;
 mod query;
 mod rejections;
+mod replay;
+mod resend;
 mod stats;
 mod status;
+mod sweeps;
 mod trials;
 
 pub use dead_letters::{Desk, Down};
@@ -48,7 +52,7 @@ use hyper::body::Incoming;
 use place::{DlqVerb, Place, PluginVerb, Scope};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -97,12 +101,20 @@ pub struct Admin {
     estate: ArcSwap<Estate>,
     budget: Arc<Budget>,
     under_way: idempotency::UnderWay,
+    exports: Arc<Semaphore>,
 }
 
 impl Admin {
     pub fn new(settings: Settings, state: State) -> Self {
         let budget = Budget::new(settings.in_flight_bytes_max);
-        Admin { settings, state, estate: ArcSwap::default(), budget, under_way: idempotency::UnderWay::default() }
+        Admin {
+            settings,
+            state,
+            estate: ArcSwap::default(),
+            budget,
+            under_way: idempotency::UnderWay::default(),
+            exports: Arc::new(Semaphore::new(export::EXPORTS_MAX)),
+        }
     }
 
     /// From the next request on, this is what is configured.
@@ -208,6 +220,8 @@ impl At<'_> {
             Scope::DeliveryBody(id) => self.delivery_body(id).await,
             Scope::Dlq => self.dead_letters().await,
             Scope::DlqGroups => self.dead_groups().await,
+            Scope::DlqExport => self.export_dead().await,
+            Scope::DeliveriesExport => self.export_deliveries().await,
             Scope::Operations => self.operations().await,
             Scope::Operation(id) => self.operation(id).await,
             Scope::Rejections => self.rejections().await,
@@ -219,10 +233,12 @@ impl At<'_> {
             Scope::ForgetSecret(_)
             | Scope::EndpointVerb(..)
             | Scope::Pull(..)
+            | Scope::Replay(_)
             | Scope::PluginVerb(..)
             | Scope::Trial(..)
             | Scope::DeliveryVerb(..)
             | Scope::DlqVerb(_)
+            | Scope::CancelMany
             | Scope::OperationVerb(..) => Err(not_found()),
         }
     }
@@ -234,8 +250,11 @@ impl At<'_> {
             Scope::ForgetSecret(name) => self.forget_secret(name, body).await,
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
             Scope::Pull(name, verb) => self.pull(name, verb, body).await,
+            Scope::Replay(name) => self.replay(name, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
             Scope::DlqVerb(DlqVerb::Redrive) => self.redrive_dead(body).await,
+            Scope::DlqVerb(DlqVerb::Resolve) => self.resolve_many(body).await,
+            Scope::CancelMany => self.cancel_many(body).await,
             Scope::DlqVerb(DlqVerb::Purge) => self.purge_dead(body).await,
             Scope::OperationVerb(id, verb) => self.change_operation(id, verb, body).await,
             Scope::PluginVerb(name, verb) => self.change_plugin(name, verb, body).await,
@@ -256,6 +275,8 @@ impl At<'_> {
             | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
+            | Scope::DlqExport
+            | Scope::DeliveriesExport
             | Scope::Operations
             | Scope::Operation(_)
             | Scope::Rejections

@@ -6,7 +6,7 @@ use super::query::Query;
 use super::{At, answer, ledger_problem, not_found};
 use crate::delivery::OperationId;
 use crate::http::{Answer, Problem};
-use crate::ledger::{OperationChange, OperationChanged, OperationRow, OperationState};
+use crate::ledger::{OperationChange, OperationChanged, OperationRow, OperationState, Skipped, Work};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -55,17 +55,30 @@ fn ended(state: OperationState) -> Problem {
         OperationState::StoppedByCanary => "was stopped by its canary",
         OperationState::Done | OperationState::Queued | OperationState::Running | OperationState::Paused => "is done",
     };
-    let detail = format!("the operation {how}, which is its end: redrive what is left with a new one");
+    let detail = format!("the operation {how}, which is its end: begin a new one for what is left");
     Problem::new(StatusCode::CONFLICT, "operation_ended", detail).with("state", state.as_str())
 }
 
 pub(super) fn described(row: &OperationRow) -> Value {
-    json!({
+    let Skipped { expired, payload_erased, gone, under_way } = row.skipped;
+    let (kind, filter, skipped) = match &row.work {
+        Work::Redrive(filter) => (
+            "redrive",
+            json!(filter),
+            json!({ "expired": expired, "payload_erased": payload_erased, "no_longer_dead": gone }),
+        ),
+        Work::Replay(replay) => (
+            "replay",
+            json!(replay.events),
+            json!({ "expired": expired, "payload_erased": payload_erased, "under_way": under_way, "gone": gone }),
+        ),
+    };
+    let mut all = json!({
         "id": row.id,
-        "kind": "redrive",
+        "kind": kind,
         "state": row.state.as_str(),
         "why": row.why,
-        "filter": row.filter,
+        "filter": filter,
         "total": row.total,
         "max": row.max,
         "rate": row.rate,
@@ -77,12 +90,17 @@ pub(super) fn described(row: &OperationRow) -> Value {
         "dead_again": row.results.dead_again,
         "waiting": row.results.waiting,
         "otherwise": row.results.otherwise,
-        "skipped": row.skipped,
+        "skipped": skipped,
         "had_died_of": row.old_reasons,
         "by": row.by,
         "note": row.note,
         "began_at": row.began_at,
         "started_at": row.started_at,
         "ended_at": row.ended_at,
-    })
+    });
+    if let Work::Replay(replay) = &row.work {
+        all["endpoint"] = json!(replay.endpoint);
+        all["only_missed"] = json!(replay.only_missed);
+    }
+    all
 }

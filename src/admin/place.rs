@@ -37,6 +37,7 @@ pub(super) enum TrialKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DeliveryVerb {
     Redrive,
+    Resend,
     Cancel,
     Resolve,
 }
@@ -45,6 +46,7 @@ pub(super) enum DeliveryVerb {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DlqVerb {
     Redrive,
+    Resolve,
     Purge,
 }
 
@@ -77,6 +79,7 @@ pub(super) enum Scope<'a> {
     Endpoint(&'a str),
     EndpointVerb(&'a str, EndpointVerb),
     EndpointSecret(&'a str),
+    Replay(&'a str),
     Pull(&'a str, PullVerb),
     Plugins,
     Plugin(&'a str),
@@ -92,7 +95,10 @@ pub(super) enum Scope<'a> {
     DeliveryVerb(&'a str, DeliveryVerb),
     Dlq,
     DlqGroups,
+    DlqExport,
+    DeliveriesExport,
     DlqVerb(DlqVerb),
+    CancelMany,
     Operations,
     Operation(&'a str),
     OperationVerb(&'a str, OperationVerb),
@@ -144,6 +150,7 @@ impl<'a> Scope<'a> {
             ["endpoints", name, "ack"] => Scope::Pull(name, PullVerb::Ack),
             ["endpoints", name, "nack"] => Scope::Pull(name, PullVerb::Nack),
             ["endpoints", name, "extend"] => Scope::Pull(name, PullVerb::Extend),
+            ["endpoints", name, "replay"] => Scope::Replay(name),
             ["endpoints", name, verb] => {
                 let verb = match verb {
                     "pause" => EndpointVerb::Pause,
@@ -166,11 +173,14 @@ impl<'a> Scope<'a> {
             ["events", id] => Scope::Event(id),
             ["events", id, "body"] => Scope::EventBody(id),
             ["deliveries"] => Scope::Deliveries,
+            ["deliveries", "cancel"] => Scope::CancelMany,
+            ["deliveries", "export"] => Scope::DeliveriesExport,
             ["deliveries", id] => Scope::Delivery(id),
             ["deliveries", id, "body"] => Scope::DeliveryBody(id),
             ["deliveries", id, verb] => {
                 let verb = match verb {
                     "redrive" => DeliveryVerb::Redrive,
+                    "resend" => DeliveryVerb::Resend,
                     "cancel" => DeliveryVerb::Cancel,
                     "resolve" => DeliveryVerb::Resolve,
                     _ => return None,
@@ -179,7 +189,9 @@ impl<'a> Scope<'a> {
             }
             ["dlq"] => Scope::Dlq,
             ["dlq", "groups"] => Scope::DlqGroups,
+            ["dlq", "export"] => Scope::DlqExport,
             ["dlq", "redrive"] => Scope::DlqVerb(DlqVerb::Redrive),
+            ["dlq", "resolve"] => Scope::DlqVerb(DlqVerb::Resolve),
             ["dlq", "purge"] => Scope::DlqVerb(DlqVerb::Purge),
             ["operations"] => Scope::Operations,
             ["operations", id] => Scope::Operation(id),
@@ -206,9 +218,11 @@ impl<'a> Scope<'a> {
             Scope::ForgetSecret(_)
             | Scope::EndpointVerb(..)
             | Scope::Pull(..)
+            | Scope::Replay(_)
             | Scope::PluginVerb(..)
             | Scope::DeliveryVerb(..)
             | Scope::DlqVerb(_)
+            | Scope::CancelMany
             | Scope::OperationVerb(..) => "POST",
             Scope::Events => "GET, POST",
             Scope::Trial(..) => "POST, DELETE",
@@ -228,6 +242,8 @@ impl<'a> Scope<'a> {
             | Scope::DeliveryBody(_)
             | Scope::Dlq
             | Scope::DlqGroups
+            | Scope::DlqExport
+            | Scope::DeliveriesExport
             | Scope::Operations
             | Scope::Operation(_)
             | Scope::Rejections

@@ -17,6 +17,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// A compilation has its own limit, and others may be before it.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
+/// For an answer that comes piece by piece: of all, and between two pieces.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// For what is nice to know.
 const GLANCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// An event's body may have 25 MiB; a page of 200 deliveries has far less.
@@ -132,6 +135,30 @@ impl Client {
         if answer.is_empty() { Ok(Value::Null) } else { json(&answer) }
     }
 
+    /// Hands each piece of a long answer on as it comes. [`Exit::Unreachable`] also when it broke off.
+    pub async fn stream(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        take: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let request = self.request(Method::GET, path, query)?.timeout(STREAM_TIMEOUT);
+        let mut response = request.send().await.map_err(|e| self.unreachable(&e))?;
+        if !response.status().is_success() {
+            return self.answer(path, read(response).await).map(|_| ());
+        }
+        loop {
+            match tokio::time::timeout(STALL_TIMEOUT, response.chunk()).await {
+                Ok(Ok(Some(piece))) => take(&piece)?,
+                Ok(Ok(None)) => return Ok(()),
+                Ok(Err(_)) | Err(_) => {
+                    let failure = Failure::new(Exit::Unreachable, "the answer broke off before its end");
+                    return Err(failure.with_remedy("ask again; the server's log may tell why"));
+                }
+            }
+        }
+    }
+
     pub async fn delete(&self, path: &str) -> Result<Value, Failure> {
         json(&self.send(Method::DELETE, path, &[]).await?)
     }
@@ -223,7 +250,10 @@ struct Told {
 }
 
 async fn exchange(request: reqwest::RequestBuilder) -> reqwest::Result<Told> {
-    let mut response = request.send().await?;
+    read(request.send().await?).await
+}
+
+async fn read(mut response: reqwest::Response) -> reqwest::Result<Told> {
     let status = response.status();
     let mut answer = BytesMut::new();
     while let Some(chunk) = response.chunk().await? {
@@ -337,7 +367,7 @@ fn asked(path: &str) -> Option<String> {
     let mut segments = path.strip_prefix("/v1/tenants/")?.split('/');
     let (tenant, noun) = (segments.next()?, segments.next());
     // Without an id it can only be the tenant that is unknown.
-    let id = segments.next().filter(|_| noun != Some("dlq")).unwrap_or(tenant);
+    let id = segments.next().filter(|id| noun != Some("dlq") && !["export", "cancel"].contains(id)).unwrap_or(tenant);
     Some(percent_encoding::percent_decode_str(id).decode_utf8_lossy().into_owned())
 }
 
@@ -398,6 +428,8 @@ mod tests {
             ("/v1/tenants/acme/endpoints/a%20b", Some("a b")),
             ("/v1/tenants/acme/deliveries", Some("acme")),
             ("/v1/tenants/acme/dlq/groups", Some("acme")),
+            ("/v1/tenants/acme/deliveries/export", Some("acme")),
+            ("/v1/tenants/acme/deliveries/cancel", Some("acme")),
             ("/v1/tenants", None),
         ] {
             assert_eq!(asked(path).as_deref(), named, "{path}");

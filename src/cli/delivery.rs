@@ -1,14 +1,16 @@
 //! `hookgate delivery …`.
 
+use super::export::{self, Exporting};
 use super::keys::moment;
 use super::output::{plain, text};
+use super::sweep::{self, Sweep, Sweeping};
 use super::table::Column;
 use super::{Client, Consent, Context, Exit, Failure, Format, Output, client};
 use crate::clock::Timestamp;
 use crate::delivery::DeliveryState;
 use crate::duration;
 use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,13 +60,34 @@ pub(super) enum Delivery {
         #[command(flatten)]
         request: Request,
     },
-    /// Give up a delivery that has not ended
-    Cancel {
+    /// Send once more what is over: a new delivery, linked to this one
+    Resend {
         /// The delivery's id: `dlv_…`
         id: String,
-        /// Do not ask
-        #[arg(short, long)]
-        yes: bool,
+        /// Why, for the record
+        #[arg(long)]
+        note: Option<String>,
+        #[command(flatten)]
+        request: Request,
+    },
+    /// All deliveries of a filter, as lines of JSON
+    Export {
+        #[command(flatten)]
+        filter: Box<Filter>,
+        #[command(flatten)]
+        export: Exporting,
+    },
+    /// Give up a delivery that has not ended, or all that match
+    Cancel {
+        /// The delivery's id: `dlv_…`; else a filter, or --all
+        id: Option<String>,
+        #[command(flatten)]
+        which: Box<Which>,
+        /// All pending deliveries
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        sweeping: Sweeping,
     },
     /// Close a dead letter without a send
     Resolve {
@@ -85,7 +108,7 @@ pub(super) enum Delivery {
 /// One request, told from its repetitions.
 #[derive(clap::Args, Debug)]
 pub(super) struct Request {
-    /// Redrives once under this id, however often it is asked [default: a new one]
+    /// Done once under this id, however often it is asked [default: a new one]
     #[arg(long, value_name = "TEXT", value_parser = request_id)]
     request_id: Option<String>,
 }
@@ -111,12 +134,28 @@ pub(super) enum Found {
     NotSent,
 }
 
+impl Found {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Found::Sent => "sent",
+            Found::NotSent => "not_sent",
+        }
+    }
+}
+
 /// Which deliveries.
 #[derive(clap::Args, Debug, Default, Clone)]
 pub(super) struct Filter {
     /// Only in this state
     #[arg(long, value_parser = state)]
     state: Option<String>,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Which deliveries, in whatever state.
+#[derive(clap::Args, Debug, Default, Clone)]
+pub(super) struct Which {
     /// Only for this endpoint
     #[arg(long)]
     endpoint: Option<String>,
@@ -156,8 +195,14 @@ fn state(text: &str) -> Result<String, String> {
 
 impl Filter {
     pub(super) fn query(self) -> Vec<(&'static str, String)> {
+        let state = self.state.map(|state| ("state", state));
+        state.into_iter().chain(self.which.query()).collect()
+    }
+}
+
+impl Which {
+    fn query(self) -> Vec<(&'static str, String)> {
         let all = [
-            ("state", self.state),
             ("endpoint", self.endpoint),
             ("source", self.source),
             ("type", self.event_type),
@@ -200,7 +245,7 @@ const ATTEMPTS: [Column; 12] = [
     Column::time("NEXT", "next_at").lesser(5),
 ];
 
-const FIELDS: [&str; 22] = [
+const FIELDS: [&str; 25] = [
     "id",
     "event",
     "event_type",
@@ -209,6 +254,9 @@ const FIELDS: [&str; 22] = [
     "endpoint",
     "host",
     "idempotency_key",
+    "origin",
+    "resend_of",
+    "resends",
     "ordering_key",
     "out_of_order",
     "state",
@@ -240,6 +288,9 @@ pub(super) async fn run(verb: Delivery, context: &mut Context<'_>) -> Result<Exi
             if context.output.format == Format::Table && delivery["ordering_key"].is_null() {
                 delivery["out_of_order"] = Value::Null;
             }
+            if context.output.format == Format::Table && delivery["resends"].as_array().is_some_and(Vec::is_empty) {
+                delivery["resends"] = Value::Null;
+            }
             context.output.one(&delivery, &FIELDS, "id")?;
             if context.output.format == Format::Table {
                 waterfall(&mut context.output, &delivery)?;
@@ -258,19 +309,90 @@ pub(super) async fn run(verb: Delivery, context: &mut Context<'_>) -> Result<Exi
             };
             redrive(&mut client, &mut context.output, &id, &body(note, corrected), &request.id()).await?;
         }
-        Delivery::Cancel { id, yes } => {
+        Delivery::Resend { id, note, request } => {
+            resend(&mut client, &mut context.output, &id, &body(note, None), &request.id()).await?;
+        }
+        Delivery::Export { filter, export } => {
+            let path = client.in_tenant(&["deliveries", "export"]).await?;
+            return export::run(export, &mut client, context, (&path, filter.query()), "deliveries").await;
+        }
+        Delivery::Cancel { id: None, which, all, sweeping } => {
+            return cancel_many(*which, all, sweeping, &mut client, context).await;
+        }
+        Delivery::Cancel { id: Some(id), which, all, sweeping: Sweeping { dry_run, yes } } => {
+            if all || dry_run || !which.query().is_empty() {
+                return Err(Failure::usage(
+                    "an id is cancelled by itself: no filter, --all or --dry-run goes with it",
+                    "leave out the id or the others",
+                ));
+            }
             context.output.confirm(&format!("Cancel {id}? It is never sent then."), yes.into())?;
             act(&mut client, &mut context.output, &id, "cancel", &json!({}), &client::fresh_request_id()).await?;
         }
         Delivery::Resolve { id, found, note, yes } => {
-            let (found, then) = match found {
-                Found::Sent => ("sent", "It cannot be redriven then."),
-                Found::NotSent => ("not_sent", "It leaves the DLQ, and can still be redriven."),
+            let then = match found {
+                Found::Sent => "It cannot be redriven then.",
+                Found::NotSent => "It leaves the DLQ, and can still be redriven.",
             };
             context.output.confirm(&format!("Resolve {id}? {then}"), Consent::from(yes))?;
             let mut body = body(note, None);
-            body["as"] = json!(found);
+            body["as"] = json!(found.word());
             act(&mut client, &mut context.output, &id, "resolve", &body, &client::fresh_request_id()).await?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn cancel_many(
+    which: Which,
+    all: bool,
+    sweeping: Sweeping,
+    client: &mut Client,
+    context: &mut Context<'_>,
+) -> Result<Exit, Failure> {
+    let status = which.status;
+    let mut filter: Map<String, Value> =
+        which.query().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    if let Some(status) = status {
+        filter.insert("status".to_owned(), json!(status));
+    }
+    match (filter.is_empty(), all) {
+        (true, false) => {
+            let how = "name an id, or filter them, e.g. by --endpoint; --all means all that are pending";
+            return Err(Failure::usage("which deliveries?", how));
+        }
+        (false, true) => {
+            return Err(Failure::usage("--all and a filter contradict each other", "leave one of them out"));
+        }
+        (true, true) | (false, false) => {}
+    }
+    let path = client.in_tenant(&["deliveries", "cancel"]).await?;
+    let sweep = Sweep {
+        body: json!({ "filter": filter }),
+        verb: "Cancel",
+        noun: "pending deliveries",
+        warning: "They are never sent then.",
+        counts: &[("cancelled", "deliveries cancelled")],
+        rehearsed,
+    };
+    sweep::run(sweep, sweeping, client, &path, context).await
+}
+
+/// How many, and some of them.
+fn rehearsed(found: &Value, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    rehearsed_of("pending deliveries", found, &mut context.output)
+}
+
+pub(super) fn rehearsed_of(noun: &str, found: &Value, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let samples = json!({ "items": found["samples"] });
+    match output.format {
+        Format::Json => output.document(found)?,
+        Format::Quiet => output.list(&samples, &COLUMNS, "id")?,
+        Format::Table => {
+            output.line(&format!("{} {noun} match; nothing was done", text(&found["count"])))?;
+            if found["samples"].as_array().is_some_and(|samples| !samples.is_empty()) {
+                output.list(&samples, &COLUMNS, "id")?;
+            }
         }
     }
     Ok(Exit::Done)
@@ -296,14 +418,35 @@ pub(super) async fn redrive(
     request_id: &str,
 ) -> Result<(), Failure> {
     let done = act(client, output, id, "redrive", body, request_id).await;
-    done.map_err(|mut failure| {
-        if failure.exit == Exit::Unreachable {
-            let given = request_id.strip_suffix(id).and_then(|given| given.strip_suffix(':')).unwrap_or(request_id);
-            let again = format!("ask again with --request-id {given}, which redrives once at most");
-            failure.remedy = Some(failure.remedy.map_or(again.clone(), |first| format!("{first}; {again}")));
-        }
-        failure
-    })
+    let given = request_id.strip_suffix(id).and_then(|given| given.strip_suffix(':')).unwrap_or(request_id);
+    done.map_err(|failure| to_ask_again(failure, &format!("--request-id {given}, which redrives once at most")))
+}
+
+fn to_ask_again(mut failure: Failure, how: &str) -> Failure {
+    if failure.exit == Exit::Unreachable {
+        let again = format!("ask again with {how}");
+        failure.remedy = Some(failure.remedy.map_or(again.clone(), |first| format!("{first}; {again}")));
+    }
+    failure
+}
+
+/// Says which delivery was made.
+async fn resend(
+    client: &mut Client,
+    output: &mut Output<'_>,
+    id: &str,
+    body: &Value,
+    request_id: &str,
+) -> Result<(), Failure> {
+    let path = client.in_tenant(&["deliveries", id, "resend"]).await?;
+    let made = client.post_as(&path, body, request_id).await;
+    let once = format!("--request-id {request_id}, which resends once at most");
+    let made = made.map_err(|failure| to_ask_again(failure, &once))?;
+    match output.format {
+        Format::Json => output.document(&made),
+        Format::Quiet => output.line(&text(&made["id"])),
+        Format::Table => output.line(&format!("{}  {}", text(&made["id"]), text(&made["state"]))),
+    }
 }
 
 /// One verb on one delivery; says how the delivery stands then.

@@ -1,11 +1,13 @@
 //! `hookgate dlq …`.
 
-use super::delivery::{self, COLUMNS, Request, body};
+use super::delivery::{self, COLUMNS, Found, body};
+use super::export::{self, Exporting};
 use super::keys::moment;
-use super::operation;
+use super::operation::{self, Pacing, Words};
 use super::output::text;
+use super::sweep::{self, Sweep, Sweeping};
 use super::table::Column;
-use super::{Client, Consent, Context, Exit, Failure, Format};
+use super::{Client, Context, Exit, Failure};
 use serde_json::{Map, Value, json};
 
 /// Dead letters: what is in the DLQ, in groups, and out of it again
@@ -24,8 +26,31 @@ pub(super) enum Dlq {
         #[command(flatten)]
         filter: Box<DeadFilter>,
     },
+    /// All dead letters of a filter, as lines of JSON
+    Export {
+        #[command(flatten)]
+        filter: Box<DeadFilter>,
+        #[command(flatten)]
+        export: Exporting,
+    },
     /// Send dead letters again: some one by one, or all that match
     Redrive(Box<Redrive>),
+    /// Close dead letters without a send
+    Resolve {
+        #[command(flatten)]
+        filter: Box<DeadFilter>,
+        /// All dead letters
+        #[arg(long)]
+        all: bool,
+        /// What a person found out
+        #[arg(long = "as", value_name = "RESULT")]
+        found: Found,
+        /// How, for the record
+        #[arg(long)]
+        note: Option<String>,
+        #[command(flatten)]
+        sweeping: Sweeping,
+    },
     /// Close dead letters for good, and erase what was kept of them
     Purge {
         #[command(flatten)]
@@ -33,12 +58,8 @@ pub(super) enum Dlq {
         /// All dead letters
         #[arg(long)]
         all: bool,
-        /// Only say how many, and show some
-        #[arg(long)]
-        dry_run: bool,
-        /// Do not ask
-        #[arg(short, long)]
-        yes: bool,
+        #[command(flatten)]
+        sweeping: Sweeping,
     },
 }
 
@@ -52,38 +73,8 @@ pub(super) struct Redrive {
     /// All dead letters
     #[arg(long)]
     all: bool,
-    /// Why, for the record
-    #[arg(long)]
-    note: Option<String>,
     #[command(flatten)]
-    request: Request,
-    /// Only say how many, and show some
-    #[arg(long)]
-    dry_run: bool,
-    /// Do not ask
-    #[arg(short, long)]
-    yes: bool,
-    /// At most so many
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    max: Option<u64>,
-    /// So many per second [default: 100]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    rate: Option<u32>,
-    /// One first, then 10, 100, …, as long as the old failure does not come back
-    #[arg(long)]
-    canary: bool,
-    /// Ask the destinations first whether they are up, as without this
-    #[arg(long, overrides_with = "no_probe")]
-    probe: bool,
-    /// Do not ask the destinations first
-    #[arg(long)]
-    no_probe: bool,
-    /// Although a destination is down
-    #[arg(long)]
-    force: bool,
-    /// Follow it to its end
-    #[arg(long)]
-    watch: bool,
+    pacing: Pacing,
 }
 
 /// Which dead letters.
@@ -193,19 +184,44 @@ pub(super) async fn run(verb: Dlq, context: &mut Context<'_>) -> Result<Exit, Fa
         }
         Dlq::Redrive(args) if args.ids.is_empty() => in_bulk(*args, context).await,
         Dlq::Redrive(args) => {
-            let bulk = args.all || args.dry_run || args.max.is_some() || args.rate.is_some() || args.canary;
-            let bulk = bulk || args.probe || args.no_probe || args.force || args.watch;
-            if bulk || !args.filter.fields().is_empty() {
+            if args.all || !args.pacing.is_plain() || !args.filter.fields().is_empty() {
                 return Err(Failure::usage(
                     "ids are redriven one by one, at once: no other option but --note and --request-id goes with them",
                     "leave out the ids or the others",
                 ));
             }
-            let Redrive { ids, note, request, .. } = *args;
+            let Redrive { ids, pacing: Pacing { note, request, .. }, .. } = *args;
             let mut client = Client::new(context)?;
             one_by_one(&mut client, context, &ids, note, &request.id()).await
         }
-        Dlq::Purge { filter, all, dry_run, yes } => purge(&filter.meant(all)?, dry_run, yes, context).await,
+        Dlq::Export { filter, export } => {
+            let mut client = Client::new(context)?;
+            let path = client.in_tenant(&["dlq", "export"]).await?;
+            export::run(export, &mut client, context, (&path, filter.query()), "dead letters").await
+        }
+        Dlq::Resolve { filter, all, found, note, sweeping } => {
+            let warning = match found {
+                Found::Sent => "They cannot be redriven then.",
+                Found::NotSent => "They leave the DLQ, and can still be redriven one by one.",
+            };
+            let mut body = body(note, None);
+            body["filter"] = filter.meant(all)?;
+            body["as"] = json!(found.word());
+            let counts = &[("resolved", "dead letters resolved")];
+            let sweep = Sweep { body, verb: "Resolve", noun: "dead letters", warning, counts, rehearsed };
+            let mut client = Client::new(context)?;
+            let path = client.in_tenant(&["dlq", "resolve"]).await?;
+            sweep::run(sweep, sweeping, &mut client, &path, context).await
+        }
+        Dlq::Purge { filter, all, sweeping } => {
+            let body = json!({ "filter": filter.meant(all)? });
+            let warning = "They can never be sent again, and their payloads are erased.";
+            let counts = &[("purged", "dead letters purged"), ("payloads_erased", "payloads erased")];
+            let sweep = Sweep { body, verb: "Purge", noun: "dead letters", warning, counts, rehearsed };
+            let mut client = Client::new(context)?;
+            let path = client.in_tenant(&["dlq", "purge"]).await?;
+            sweep::run(sweep, sweeping, &mut client, &path, context).await
+        }
     }
 }
 
@@ -250,98 +266,14 @@ async fn one_by_one(
 }
 
 async fn in_bulk(args: Redrive, context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let filter = args.filter.meant(args.all)?;
+    let wish = json!({ "filter": args.filter.meant(args.all)? });
     let mut client = Client::new(context)?;
     let path = client.in_tenant(&["dlq", "redrive"]).await?;
-    if args.dry_run {
-        return rehearsed(&client.post(&path, &json!({ "filter": filter, "dry_run": true })).await?, context);
-    }
-    let mut body = body(args.note, None);
-    for (field, value) in [("max", args.max), ("rate", args.rate.map(u64::from))] {
-        if let Some(value) = value {
-            body[field] = json!(value);
-        }
-    }
-    body["canary"] = json!(args.canary);
-    body["probe"] = json!(!args.no_probe);
-    body["force"] = json!(args.force);
-    body["filter"] = filter.clone();
-    if !args.yes {
-        let found = client.post(&path, &json!({ "filter": filter, "dry_run": true })).await?;
-        let count = found["count"].as_u64().unwrap_or(0);
-        if count == 0 {
-            context.output.say("no dead letter matches");
-            return Ok(Exit::Done);
-        }
-        let count = args.max.map_or(count, |max| max.min(count));
-        let rate = args.rate.unwrap_or(100);
-        context.output.confirm(&format!("Redrive {count} dead letters, {rate} per second?"), Consent::ToBeAsked)?;
-    }
-    let request_id = args.request.id();
-    let operation = client.post_as(&path, &body, &request_id).await.map_err(|mut failure| {
-        if failure.exit == Exit::Unreachable {
-            let again = format!("ask again with --request-id {request_id}, which begins it once at most");
-            failure.remedy = Some(failure.remedy.map_or(again.clone(), |first| format!("{first}; {again}")));
-        }
-        failure
-    })?;
-    let Some(id) = operation["id"].as_str() else {
-        context.output.say("no dead letter matches");
-        return Ok(Exit::Done);
-    };
-    if args.watch {
-        return operation::watch(&mut client, context, id).await;
-    }
-    operation::told(&operation, context)?;
-    context.output.say(&format!("follow it with: hookgate operation get {id} --watch"));
-    Ok(Exit::Done)
+    let words = Words { verb: "Redrive", noun: "dead letters", none: "no dead letter matches", rehearsed };
+    operation::begin(&mut client, context, (&path, wish), args.pacing, &words).await
 }
 
 /// How many, and some of them.
 fn rehearsed(found: &Value, context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let output = &mut context.output;
-    let samples = json!({ "items": found["samples"] });
-    match output.format {
-        Format::Json => output.document(found)?,
-        Format::Quiet => output.list(&samples, &COLUMNS, "id")?,
-        Format::Table => {
-            output.line(&format!("{} dead letters match; nothing was done", text(&found["count"])))?;
-            if found["samples"].as_array().is_some_and(|samples| !samples.is_empty()) {
-                output.list(&samples, &COLUMNS, "id")?;
-            }
-        }
-    }
-    Ok(Exit::Done)
-}
-
-async fn purge(filter: &Value, dry_run: bool, yes: bool, context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let mut client = Client::new(context)?;
-    let path = client.in_tenant(&["dlq", "purge"]).await?;
-    if dry_run || !yes {
-        let found = client.post(&path, &json!({ "filter": filter, "dry_run": true })).await?;
-        if dry_run {
-            return rehearsed(&found, context);
-        }
-        let count = text(&found["count"]);
-        let question =
-            format!("Purge {count} dead letters? They can never be sent again, and their payloads are erased.");
-        context.output.confirm(&question, Consent::ToBeAsked)?;
-    }
-    let (mut purged, mut payloads) = (0, 0);
-    loop {
-        let answer = client.post(&path, &json!({ "filter": filter })).await?;
-        purged += answer["purged"].as_u64().unwrap_or(0);
-        payloads += answer["payloads_erased"].as_u64().unwrap_or(0);
-        if answer["more"] != json!(true) {
-            break;
-        }
-        context.output.say(&format!("{purged} purged so far"));
-    }
-    let output = &mut context.output;
-    match output.format {
-        Format::Json => output.document(&json!({ "purged": purged, "payloads_erased": payloads }))?,
-        Format::Quiet => output.line(&purged.to_string())?,
-        Format::Table => output.line(&format!("{purged} dead letters purged, {payloads} payloads erased"))?,
-    }
-    Ok(Exit::Done)
+    delivery::rehearsed_of("dead letters", found, &mut context.output)
 }

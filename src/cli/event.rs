@@ -2,14 +2,15 @@
 
 use super::delivery::payload;
 use super::keys::moment;
+use super::operation::{self, Pacing, Words};
 use super::output::{plain, text};
 use super::table::Column;
 use super::{Client, Context, Exit, Failure, Format, Output};
 use base64::Engine as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
-/// Events: what was accepted, and publishing one
+/// Events: what was accepted, publishing one, and sending them once more
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Event {
     /// The newest events
@@ -45,6 +46,38 @@ pub(super) enum Event {
     },
     /// Publish an event
     Publish(Publish),
+    /// Send events to one endpoint once more, or those it missed
+    Replay(Box<Replay>),
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Replay {
+    /// The endpoint they go to
+    #[arg(long)]
+    endpoint: String,
+    /// Only those from this source
+    #[arg(long)]
+    source: Option<String>,
+    /// Only those of this type
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+    /// Only those with this logical key
+    #[arg(long)]
+    key: Option<String>,
+    /// Only those accepted at or after this time (RFC 3339, or `1h` ago)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<String>,
+    /// Only those accepted before this time (RFC 3339, or `1h` ago)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<String>,
+    /// All events
+    #[arg(long)]
+    all: bool,
+    /// Only those of which the endpoint never had a delivery
+    #[arg(long)]
+    only_missed: bool,
+    #[command(flatten)]
+    pacing: Pacing,
 }
 
 #[derive(clap::Args, Debug)]
@@ -144,6 +177,52 @@ pub(super) async fn run(verb: Event, context: &mut Context<'_>) -> Result<Exit, 
                 output.say("the key was published before: nothing new was made");
             }
             hint(output, &answer);
+        }
+        Event::Replay(args) => return replay(*args, &mut client, context).await,
+    }
+    Ok(Exit::Done)
+}
+
+async fn replay(args: Replay, client: &mut Client, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let Replay { endpoint, source, event_type, key, since, until, all, only_missed, pacing } = args;
+    let fields = [("source", source), ("type", event_type), ("key", key), ("since", since), ("until", until)];
+    let fields = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?))));
+    let filter: Map<String, Value> = fields.collect();
+    match (filter.is_empty(), all) {
+        (true, false) => {
+            let how = "filter them, e.g. by --type or --since; --all means all of them";
+            return Err(Failure::usage("which events?", how));
+        }
+        (false, true) => {
+            return Err(Failure::usage("--all and a filter contradict each other", "leave one of them out"));
+        }
+        (true, true) | (false, false) => {}
+    }
+    let path = client.in_tenant(&["endpoints", &endpoint, "replay"]).await?;
+    let wish = json!({ "filter": filter, "only_missed": only_missed });
+    let words = Words { verb: "Replay", noun: "events", none: "no event matches that can be replayed", rehearsed };
+    operation::begin(client, context, (&path, wish), pacing, &words).await
+}
+
+/// How many, and some of them.
+fn rehearsed(found: &Value, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let output = &mut context.output;
+    let samples = json!({ "items": found["samples"] });
+    match output.format {
+        Format::Json => output.document(found)?,
+        Format::Quiet => output.list(&samples, &COLUMNS, "id")?,
+        Format::Table => {
+            let mut line = format!("{} events would be replayed; nothing was done", text(&found["count"]));
+            let words = [("expired", "expired"), ("payload_erased", "without a payload"), ("under_way", "under way")];
+            for (field, word) in words {
+                if let Some(count) = found["skipped"][field].as_u64().filter(|count| *count > 0) {
+                    line += &format!("; {count} {word}");
+                }
+            }
+            output.line(&line)?;
+            if found["samples"].as_array().is_some_and(|samples| !samples.is_empty()) {
+                output.list(&samples, &COLUMNS, "id")?;
+            }
         }
     }
     Ok(Exit::Done)

@@ -9,7 +9,6 @@ use crate::http::{Answer, Budget, Connection, Handler, Limits, collect, serve};
 use crate::verify::{Admission, RefusalCode, Rotation};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -234,7 +233,7 @@ impl Receiver {
     fn answer(&self, seen: u64) -> Answer {
         let turn = usize::try_from(seen.saturating_sub(1)).unwrap_or(usize::MAX);
         let status = self.statuses.get(turn).or(self.statuses.last()).copied().unwrap_or_default();
-        let mut answer = Answer::new(Full::new(self.body.clone()));
+        let mut answer = Answer::new(self.body.clone().into());
         *answer.status_mut() = status;
         let headers = answer.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -1,12 +1,13 @@
 //! `hookgate operation …`.
 
+use super::delivery::{Request, body};
 use super::output::text;
 use super::table::Column;
-use super::{Client, Context, Exit, Failure, Format, Output};
+use super::{Client, Consent, Context, Exit, Failure, Format, Output};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Operations: how far bulk redrives have come, and holding them up
+/// Operations: how far bulk redrives and replays have come, and holding them up
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Operation {
     /// The newest operations
@@ -23,7 +24,7 @@ pub(super) enum Operation {
         #[arg(long)]
         watch: bool,
     },
-    /// End it where it is; what is redriven stays so
+    /// End it where it is; what is redriven or replayed stays so
     Stop {
         /// The operation's id: `op_…`
         id: String,
@@ -40,8 +41,119 @@ pub(super) enum Operation {
     },
 }
 
-const COLUMNS: [Column; 10] = [
+/// How an operation is to go on.
+#[derive(clap::Args, Debug)]
+pub(super) struct Pacing {
+    /// Why, for the record
+    #[arg(long)]
+    pub note: Option<String>,
+    #[command(flatten)]
+    pub request: Request,
+    /// Only say how many, and show some
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// At most so many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max: Option<u64>,
+    /// So many per second [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: Option<u32>,
+    /// One first, then 10, 100, …, as long as they do not fail
+    #[arg(long)]
+    canary: bool,
+    /// Ask the destinations first whether they are up, as without this
+    #[arg(long, overrides_with = "no_probe")]
+    probe: bool,
+    /// Do not ask the destinations first
+    #[arg(long)]
+    no_probe: bool,
+    /// Although a destination is down
+    #[arg(long)]
+    force: bool,
+    /// Follow it to its end
+    #[arg(long)]
+    watch: bool,
+}
+
+impl Pacing {
+    /// No more than what goes with one delivery, too.
+    pub(super) fn is_plain(&self) -> bool {
+        let bulk = self.dry_run || self.max.is_some() || self.rate.is_some() || self.canary;
+        !(bulk || self.probe || self.no_probe || self.force || self.watch)
+    }
+}
+
+/// What an operation is called before it has begun.
+pub(super) struct Words {
+    pub verb: &'static str,
+    pub noun: &'static str,
+    pub none: &'static str,
+    /// Shows what a dry run found.
+    pub rehearsed: fn(&Value, &mut Context<'_>) -> Result<Exit, Failure>,
+}
+
+/// Begins what `wish` says, unless it is only to be looked at, or is refused.
+pub(super) async fn begin(
+    client: &mut Client,
+    context: &mut Context<'_>,
+    (path, wish): (&str, Value),
+    pacing: Pacing,
+    words: &Words,
+) -> Result<Exit, Failure> {
+    let mut dry = wish.clone();
+    dry["dry_run"] = json!(true);
+    if pacing.dry_run {
+        return (words.rehearsed)(&client.post(path, &dry).await?, context);
+    }
+    if !pacing.yes {
+        let count = client.post(path, &dry).await?["count"].as_u64().unwrap_or(0);
+        if count == 0 {
+            context.output.say(words.none);
+            return Ok(Exit::Done);
+        }
+        let count = pacing.max.map_or(count, |max| max.min(count));
+        let rate = pacing.rate.unwrap_or(100);
+        let question = format!("{} {count} {}, {rate} per second?", words.verb, words.noun);
+        context.output.confirm(&question, Consent::ToBeAsked)?;
+    }
+    let mut body = body(pacing.note, None);
+    for (field, value) in [("max", pacing.max), ("rate", pacing.rate.map(u64::from))] {
+        if let Some(value) = value {
+            body[field] = json!(value);
+        }
+    }
+    body["canary"] = json!(pacing.canary);
+    body["probe"] = json!(!pacing.no_probe);
+    body["force"] = json!(pacing.force);
+    for (field, value) in wish.as_object().into_iter().flatten() {
+        body[field] = value.clone();
+    }
+    let request_id = pacing.request.id();
+    let operation = client.post_as(path, &body, &request_id).await.map_err(|mut failure| {
+        if failure.exit == Exit::Unreachable {
+            let again = format!("ask again with --request-id {request_id}, which begins it once at most");
+            failure.remedy = Some(failure.remedy.map_or(again.clone(), |first| format!("{first}; {again}")));
+        }
+        failure
+    })?;
+    let Some(id) = operation["id"].as_str() else {
+        context.output.say(words.none);
+        return Ok(Exit::Done);
+    };
+    if pacing.watch {
+        return watch(client, context, id).await;
+    }
+    told(&operation, context)?;
+    context.output.say(&format!("follow it with: hookgate operation get {id} --watch"));
+    Ok(Exit::Done)
+}
+
+const COLUMNS: [Column; 11] = [
     Column::whole("OPERATION", "id"),
+    Column::whole("KIND", "kind").lesser(6),
     Column::state("STATE", "state"),
     Column::whole("DONE", "done"),
     Column::whole("TOTAL", "total"),
@@ -53,10 +165,13 @@ const COLUMNS: [Column; 10] = [
     Column::breakable("NOTE", "note").lesser(5),
 ];
 
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 22] = [
     "id",
+    "kind",
     "state",
     "why",
+    "endpoint",
+    "only_missed",
     "filter",
     "total",
     "max",
@@ -118,7 +233,8 @@ fn line_of(operation: &Value) -> String {
         let whole = operation["max"].as_u64().map_or(total, |max| max.min(total));
         line += &format!(" of {whole}");
     }
-    line += &format!(" redriven, {} per second", text(&operation["rate"]));
+    let done = done_word(operation);
+    line += &format!(" {done}, {} per second", text(&operation["rate"]));
     if let Some(left) = operation["time_left_seconds"].as_u64().filter(|left| *left > 0) {
         line += &format!(", {left} s left");
     }
@@ -134,6 +250,10 @@ fn line_of(operation: &Value) -> String {
         line += &format!(": {}", super::output::plain(why));
     }
     line
+}
+
+fn done_word(operation: &Value) -> &'static str {
+    if operation["kind"] == "replay" { "replayed" } else { "redriven" }
 }
 
 fn skips(operation: &Value) -> impl Iterator<Item = u64> {
@@ -160,13 +280,14 @@ pub(super) async fn watch(client: &mut Client, context: &mut Context<'_>, id: &s
     told(&operation, context)?;
     let whole = operation["state"] == "done" && operation["dead_again"] == 0 && skips(&operation).sum::<u64>() == 0;
     if operation["waiting"].as_u64().unwrap_or(0) > 0 {
-        context.output.say("all are redriven; those that wait are tried as their endpoints allow");
+        let done = done_word(&operation);
+        context.output.say(&format!("all are {done}; those that wait are tried as their endpoints allow"));
     }
     Ok(if whole { Exit::Done } else { Exit::Partly })
 }
 
 /// On a terminal one line that changes, else a line for each change.
-fn progress(output: &mut Output<'_>, line: &str) {
+pub(super) fn progress(output: &mut Output<'_>, line: &str) {
     if output.format == Format::Quiet {
         return;
     }
@@ -178,7 +299,7 @@ fn progress(output: &mut Output<'_>, line: &str) {
     }
 }
 
-fn clear(output: &mut Output<'_>) {
+pub(super) fn clear(output: &mut Output<'_>) {
     if output.streams.err_is_terminal && output.format != Format::Quiet {
         // As above.
         let _ = output.streams.err.write_all(b"\r\x1b[K");

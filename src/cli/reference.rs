@@ -31,7 +31,7 @@ const EXITS: [(Exit, &str); 9] = [
 ];
 
 /// What is worth more words than the help has room for, by command.
-const NOTES: [(&str, &str); 18] = [
+const NOTES: [(&str, &str); 21] = [
     (
         "hookgate demo",
         "With `--json` the tour is one document: `stages`, each with its `title`, the `way` of the event and the `facts` \
@@ -43,6 +43,22 @@ const NOTES: [(&str, &str); 18] = [
         "Ids are redriven one by one, at once; exit code 7 when some were refused. With a filter or `--all` an \
          [operation](dead-letters.md#many-at-once) redrives them. `--watch` follows it: progress on standard error, exit code \
          7 when some were skipped, are dead again by its end, or were left because it was stopped.",
+    ),
+    (
+        "hookgate dlq export",
+        "A line for each, the newest first, whatever `--json` or `--quiet` say. The progress is on standard error. What \
+         dies meanwhile is not among them, and what leaves the DLQ meanwhile may be missing. Exit code 7 when it broke off \
+         after some of them.",
+    ),
+    (
+        "hookgate dlq resolve",
+        "Goes on call by call until none is left. Exit code 7 when a call failed after some were resolved; the same holds \
+         for `purge` and for `hookgate delivery cancel` with a filter.",
+    ),
+    (
+        "hookgate event replay",
+        "[What is replayed](dead-letters.md#replay), and what the options of an operation mean. Exit codes with `--watch` \
+         as for `hookgate dlq redrive`.",
     ),
     (
         "hookgate operation get",
@@ -139,7 +155,7 @@ const NOTES: [(&str, &str); 18] = [
 ];
 
 /// One or two of each command.
-const EXAMPLES: [(&str, &str); 89] = [
+const EXAMPLES: [(&str, &str); 96] = [
     ("hookgate alert list", "hookgate alert list --firing"),
     ("hookgate alert list", "hookgate alert list --all --json"),
     ("hookgate check", "hookgate check"),
@@ -157,7 +173,10 @@ const EXAMPLES: [(&str, &str); 89] = [
         "hookgate delivery redrive dlv_01a22c30c0f870008114eb4fe6826dac --payload '{\"id\": 17}' --note 'id as a number'",
     ),
     ("hookgate delivery body", "hookgate delivery body dlv_01a22c30c0f870008114eb4fe6826dac --revision 1"),
+    ("hookgate delivery resend", "hookgate delivery resend dlv_01a22c30c0f870008114eb4fe6826dac --note 'they lost it'"),
+    ("hookgate delivery export", "hookgate delivery export --state delivered --since 24h --output delivered.jsonl"),
     ("hookgate delivery cancel", "hookgate delivery cancel dlv_01a22c30c0f870008114eb4fe6826dac"),
+    ("hookgate delivery cancel", "hookgate delivery cancel --endpoint former --dry-run"),
     (
         "hookgate delivery resolve",
         "hookgate delivery resolve dlv_01a22c30c0f870008114eb4fe6826dac --as sent --note 'seen in their log'",
@@ -169,6 +188,8 @@ const EXAMPLES: [(&str, &str); 89] = [
     ("hookgate dlq redrive", "hookgate dlq redrive dlv_01a22c30c0f870008114eb4fe6826dac --note 'the receiver is back'"),
     ("hookgate dlq redrive", "hookgate dlq redrive --host billing.example --reason http_502 --dry-run"),
     ("hookgate dlq redrive", "hookgate dlq redrive --reason http_502 --canary --rate 50 --yes --watch"),
+    ("hookgate dlq export", "hookgate dlq export --host billing.example --bodies --output letters.jsonl"),
+    ("hookgate dlq resolve", "hookgate dlq resolve --reason ambiguous --as sent --note 'seen in their log' --yes"),
     ("hookgate dlq purge", "hookgate dlq purge --endpoint former --until 30d --dry-run"),
     ("hookgate endpoint list", "hookgate endpoint list"),
     ("hookgate endpoint get", "hookgate endpoint get billing"),
@@ -201,6 +222,11 @@ const EXAMPLES: [(&str, &str); 89] = [
     (
         "hookgate event publish",
         "hookgate event publish --type report.ready --file report.csv --content-type text/csv --delay 10m",
+    ),
+    ("hookgate event replay", "hookgate event replay --endpoint audit --only-missed --since 7d --dry-run"),
+    (
+        "hookgate event replay",
+        "hookgate event replay --endpoint billing --type invoice.paid --since 2026-01-31T08:00:00Z --canary --yes --watch",
     ),
     (
         "hookgate listen",

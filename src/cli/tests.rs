@@ -1,5 +1,6 @@
 //! The command line from outside: golden help, exit codes, and every client command against a small server.
 
+mod again;
 mod alerts;
 mod dead_letters;
 mod plugins;

@@ -1,12 +1,11 @@
 //! The accept loop and the life of a connection.
 
+use super::answer::Answer;
 use super::gate::{self, Gate, Refused, Watch};
 use super::problem::Problem;
 use crate::telemetry::{CONNECTIONS_REFUSED, HANDLER_PANICS, HTTP_REFUSED};
-use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::{HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,9 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 /// What the HTTP library reads ahead of a connection. A whole head fits in, whatever is configured.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
-
-/// What is answered: a whole body, since all of ours are small or in memory anyway.
-pub type Answer = Response<Full<Bytes>>;
 
 /// Whoever answers requests. A panic in here is a 500, counted, and the end of its connection alone.
 pub trait Handler: Send + Sync + 'static {
@@ -325,6 +321,7 @@ impl Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use std::collections::VecDeque;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -348,7 +345,7 @@ mod tests {
 
     impl Handler for Hello {
         async fn handle(&self, _: Request<Incoming>, _: &Connection) -> Answer {
-            Answer::new(Full::new(Bytes::from_static(b"hello")))
+            Answer::new(Bytes::from_static(b"hello").into())
         }
     }
 
@@ -398,7 +395,7 @@ mod tests {
 
     impl Handler for Large {
         async fn handle(&self, _: Request<Incoming>, _: &Connection) -> Answer {
-            Answer::new(Full::new(Bytes::from(vec![0; 32 << 20])))
+            Answer::new(Bytes::from(vec![0; 32 << 20]).into())
         }
     }
 

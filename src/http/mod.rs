@@ -4,6 +4,7 @@
 //! 9112 calls an error or leaves to the recipient, before the HTTP library can make something of it. Authoritative for
 //! sizes and times is the gate; the library's own limits stand behind it.
 
+mod answer;
 mod body;
 mod chunked;
 mod gate;
@@ -11,6 +12,7 @@ mod head;
 mod listener;
 mod problem;
 
+pub use answer::{Answer, AnswerBody, Broken};
 pub use body::{BodyFault, Budget, Reservation, collect};
-pub use listener::{Answer, Connection, Handler, Limits, serve};
+pub use listener::{Connection, Handler, Limits, serve};
 pub use problem::Problem;

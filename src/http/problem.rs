@@ -1,9 +1,8 @@
 //! How an error is told: RFC 9457.
 
-use super::listener::Answer;
+use super::answer::Answer;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use http_body_util::Full;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -76,7 +75,7 @@ impl Problem {
     pub fn into_answer(self) -> Answer {
         let body = Bytes::from(self.to_json().to_string());
         let mut answer = self.into_bare_answer();
-        *answer.body_mut() = Full::new(body);
+        *answer.body_mut() = body.into();
         answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         answer
     }

@@ -5,7 +5,6 @@ use crate::http::Answer;
 use crate::verify::Answers;
 use bytes::Bytes;
 use http::{HeaderValue, header};
-use http_body_util::Full;
 
 /// `{"event":"evt_…","duplicate":false}`, written in one go: this is the answer to almost every request. A provider that
 /// wants to read something else, or nothing, gets that.
@@ -18,7 +17,7 @@ pub(super) fn accepted(event: EventId, duplicate: bool, answers: Answers) -> Ans
     let mut room = IdText::default();
     let duplicate = if duplicate { "true}" } else { "false}" };
     let body = [r#"{"event":""#, event.encode(&mut room), r#"","duplicate":"#, duplicate].concat();
-    let mut answer = Answer::new(Full::new(Bytes::from(body)));
+    let mut answer = Answer::new(Bytes::from(body).into());
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
 }
@@ -29,7 +28,7 @@ pub(super) fn confirmed() -> Answer {
 }
 
 fn plain(text: &'static str) -> Answer {
-    let mut answer = Answer::new(Full::new(Bytes::from_static(text.as_bytes())));
+    let mut answer = Answer::new(Bytes::from_static(text.as_bytes()).into());
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     answer
 }

@@ -9,7 +9,6 @@ use crate::verify::{
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use http::{HeaderValue, header};
-use http_body_util::Full;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -126,7 +125,7 @@ impl Verifier for Rotation {
 }
 
 pub(super) fn challenge_answer(challenge: ChallengeAnswer) -> Answer {
-    let mut answer = Answer::new(Full::new(challenge.body));
+    let mut answer = Answer::new(challenge.body.into());
     *answer.status_mut() = challenge.status;
     let headers = answer.headers_mut();
     headers.extend(challenge.headers);

@@ -1,9 +1,10 @@
 //! The dead letters of a tenant as one set: which of them, how many, out of the DLQ again in bulk, and away for good.
 //!
 //! What a bulk redrive takes is fixed when it begins: what is dead then and in its filter. It goes from the newest to the
-//! oldest, and how far it has come is one id. So a million of them cost a row.
+//! oldest, and how far it has come is one id. So a million of them cost a row. A replay of events is carried on likewise,
+//! from the oldest to the newest.
 
-use super::{EndpointKey, LedgerError, Page, PageRequest, RequestId, TenantKey};
+use super::{EndpointKey, LedgerError, Page, PageRequest, Replay, RequestId, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, EventId, Name, OperationId, PluginVersionId};
 use async_trait::async_trait;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::records::{DeadGroup, DeliveryRow};
+use super::records::{DeadGroup, DeliveryRow, span_is_one, status_is_one, texts_fit};
 
 /// Bulk redrives of one tenant that run at once; the others wait for their turn.
 pub const OPERATIONS_RUNNING_MAX: u32 = 2;
@@ -52,7 +53,7 @@ pub trait DeadLetters: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Purged, LedgerError>;
 
-    /// Notes a bulk redrive of what is dead now. It waits for its turn.
+    /// Notes an operation on what is there now. It waits for its turn.
     async fn begin_operation(&self, new: NewOperation, now: Timestamp) -> Result<BegunOperation, LedgerError>;
     /// What was begun under the same request id; `None`: nothing.
     async fn begun_before(&self, new: &NewOperation) -> Result<Option<BegunOperation>, LedgerError>;
@@ -70,7 +71,7 @@ pub trait DeadLetters: Send + Sync + 'static {
     ) -> Result<OperationChanged, LedgerError>;
     /// It runs from now on, if it waits and fewer than [`OPERATIONS_RUNNING_MAX`] of its tenant's run.
     async fn start_operation(&self, tenant: TenantKey, id: OperationId, now: Timestamp) -> Result<bool, LedgerError>;
-    /// Redrives the next of them, at most `limit`, in one transaction with the note of how far it has come; at the end of
+    /// Redrives or replays the next of them, at most `limit`, in one transaction with the note of how far it has come; at the end of
     /// them the operation is done. Nothing happens to one that does not run, nor when it goes on from elsewhere by now.
     async fn advance_operation(
         &self,
@@ -151,24 +152,13 @@ impl DeadFilter {
             ("host", &self.host),
             ("q", &self.q),
         ];
-        for (field, text) in texts {
-            if text.as_ref().is_some_and(|text| !(1..=Self::TEXT_BYTES_MAX).contains(&text.len())) {
-                return Err((field, format!("is to have 1 to {} bytes", Self::TEXT_BYTES_MAX)));
-            }
-        }
-        if self.status.is_some_and(|status| !(100..=999).contains(&status)) {
-            return Err(("status", "is to be a status code, such as 503".to_owned()));
-        }
+        texts_fit(&texts)?;
+        status_is_one(self.status)?;
         if self.ids.as_ref().is_some_and(|ids| !(1..=Self::IDS_MAX).contains(&ids.len())) {
             let most = Self::IDS_MAX;
             return Err(("ids", format!("are to be 1 to {most} ids: more of them is what the other fields are for")));
         }
-        if let (Some(since), Some(until)) = (self.since, self.until)
-            && since >= until
-        {
-            return Err(("until", "is to be after `since`".to_owned()));
-        }
-        Ok(())
+        span_is_one(self.since, self.until)
     }
 }
 
@@ -198,11 +188,20 @@ pub struct PurgePlace {
     pub below: DeliveryId,
 }
 
+/// What an operation does, and to which.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Dead letters go out of the DLQ again.
+    Redrive(DeadFilter),
+    /// Events go to an endpoint once more.
+    Replay(Replay),
+}
+
 #[derive(Clone, Debug)]
 pub struct NewOperation {
     pub tenant: TenantKey,
-    pub filter: DeadFilter,
-    /// Redrive at most so many.
+    pub work: Work,
+    /// At most so many.
     pub max: Option<u64>,
     /// Per second.
     pub rate: u32,
@@ -277,16 +276,16 @@ pub enum OperationChanged {
     Ended(OperationState),
 }
 
-/// One bulk redrive.
+/// One bulk redrive or replay.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OperationRow {
     pub id: OperationId,
     pub tenant: TenantKey,
     pub state: OperationState,
-    pub filter: DeadFilter,
-    /// What was dead by then is meant. Whatever dies later has a later time, for as long as this has not ended.
-    pub died_by: Timestamp,
-    /// Dead letters of the filter when it began; `None`: to count them took too long.
+    pub work: Work,
+    /// Of a redrive: what was dead by then is meant. Whatever dies later has a later time, for as long as this has not ended.
+    pub died_by: Option<Timestamp>,
+    /// Dead letters of the filter, or events of it, when it began; `None`: to count them took too long.
     pub total: Option<u64>,
     pub max: Option<u64>,
     pub rate: u32,
@@ -329,24 +328,27 @@ pub struct Wave {
     pub left: u64,
 }
 
-/// Dead letters that an operation did not redrive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+/// Dead letters that an operation did not redrive, or events that it did not replay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Skipped {
     /// Their `expires_at` had passed.
     pub expired: u64,
     /// Retention had taken the payload.
     pub payload_erased: u64,
-    /// Somebody else had redriven, resolved or purged them, or retention had removed them.
-    pub no_longer_dead: u64,
+    /// They were not there any more: somebody else had redriven, resolved or purged them, or retention had removed them; of
+    /// events also, they had been superseded, were no longer missed, or had [`AGAIN_MAX`](super::AGAIN_MAX) of them.
+    pub gone: u64,
+    /// Events of which a delivery to the endpoint had not ended.
+    pub under_way: u64,
 }
 
 impl Skipped {
     pub fn sum(&self) -> u64 {
-        self.expired + self.payload_erased + self.no_longer_dead
+        self.expired + self.payload_erased + self.gone + self.under_way
     }
 }
 
-/// What became of those that were redriven.
+/// What became of those that were redriven or replayed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Results {
     pub delivered: u64,
@@ -371,7 +373,8 @@ pub struct WaveResult {
 /// What one step came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Advanced {
-    pub redriven: u64,
+    /// Redriven or replayed.
+    pub done: u64,
     pub skipped: u64,
     /// It does not run any more: it is done, or somebody stopped it.
     pub over: bool,

@@ -8,6 +8,7 @@
 //! transaction that accepts it, and after the commit it goes to the dispatcher from memory.
 
 mod adoptions;
+mod again;
 mod alerts;
 mod answers;
 mod dead_letters;
@@ -24,10 +25,12 @@ mod rejections;
 mod slots;
 pub mod sqlite;
 mod stats;
+mod sweeps;
 mod trials;
 mod wakes;
 
 pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
+pub use again::{AGAIN_MAX, Again, Origin, Replay, ReplayRehearsed, Resend, Resent};
 pub use alerts::{
     ALERTS_KEPT_MAX, AlertNotes, AlertQuestion, AlertRow, AlertShown, AlertTold, Alerts, DEADLINES_PAGE, DeadlinePage,
     DeadlinePlace, DeadlineQuestion, KnownFacts, STATUS_CHANGES_MAX, ToTell, WhichAlerts,
@@ -36,7 +39,7 @@ pub use answers::{ANSWER_BYTES_MAX, ANSWERS_KEPT_FOR, Answers, KeptAnswer, Reque
 pub use dead_letters::{
     Advanced, BULK_STEP_MAX, BegunOperation, DeadDestination, DeadFilter, DeadLetters, NewOperation,
     OPERATIONS_KEPT_MAX, OPERATIONS_OPEN_MAX, OPERATIONS_RUNNING_MAX, OperationChange, OperationChanged, OperationRow,
-    OperationState, PurgePlace, Purged, Results, Skipped, Wave, WaveResult,
+    OperationState, PurgePlace, Purged, Results, Skipped, Wave, WaveResult, Work,
 };
 pub use error::LedgerError;
 pub use operations::{
@@ -68,6 +71,7 @@ pub use stats::{
     BadWindow, CLOSINGS_MAX, Closed, Count, EndpointStats, ReasonCount, SourceStats, Stats, StatsQuery, StatsWindow,
     Tally, TenantStats,
 };
+pub use sweeps::{ResolveMany, Sweeps, Swept};
 pub use trials::{
     Begun, Compared, Course, DIFFERENCES_MAX, Difference, EndRow, EndTrial, Ending, Halves, NewTrial, Noted, PutBack,
     TRIALS_MAX, Told, TrialRow, Trials,
@@ -80,6 +84,8 @@ pub trait Ledger:
     + Pull
     + Records
     + Operations
+    + Again
+    + Sweeps
     + DeadLetters
     + Rejections
     + Adoptions
@@ -96,6 +102,8 @@ impl<T> Ledger for T where
     T: Queue
         + Pull
         + Records
+        + Again
+        + Sweeps
         + Operations
         + DeadLetters
         + Rejections

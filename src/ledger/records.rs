@@ -1,13 +1,13 @@
 //! What can be read: events, deliveries, attempts, counts. Always within one tenant.
 
-use super::{EndpointKey, LedgerError, TenantKey};
+use super::{DeadFilter, EndpointKey, LedgerError, Origin, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{
     AttemptId, BreakerState, DeliveryId, DeliveryState, EndpointStatus, EventId, Failing, Health, Name, PluginVersionId,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::queue::LogRecord;
 
@@ -46,20 +46,64 @@ pub trait Records: Send + Sync + 'static {
     async fn probe(&self) -> Result<(), LedgerError>;
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct EventFilter {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Name>,
+    #[serde(skip_serializing_if = "Option::is_none", rename = "type")]
     pub event_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
-#[derive(Clone, Debug, Default)]
+impl EventFilter {
+    /// The field that breaks a rule, and the rule.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        texts_fit(&[("type", &self.event_type), ("key", &self.key)])?;
+        span_is_one(self.since, self.until)
+    }
+}
+
+/// Of the texts of a filter: the field that breaks a rule, and the rule.
+pub(super) fn texts_fit(texts: &[(&'static str, &Option<String>)]) -> Result<(), (&'static str, String)> {
+    let most = DeadFilter::TEXT_BYTES_MAX;
+    let fits = |text: &Option<String>| text.as_ref().is_none_or(|text| (1..=most).contains(&text.len()));
+    match texts.iter().find(|(_, text)| !fits(text)) {
+        Some((field, _)) => Err((field, format!("is to have 1 to {most} bytes"))),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn status_is_one(status: Option<u16>) -> Result<(), (&'static str, String)> {
+    match status {
+        Some(status) if !(100..=999).contains(&status) => {
+            Err(("status", "is to be a status code, such as 503".to_owned()))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+pub(super) fn span_is_one(since: Option<Timestamp>, until: Option<Timestamp>) -> Result<(), (&'static str, String)> {
+    match (since, until) {
+        (Some(since), Some(until)) if since >= until => Err(("until", "is to be after `since`".to_owned())),
+        (_, _) => Ok(()),
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct DeliveryFilter {
+    /// No field of a written filter: the verb says which state it is about.
+    #[serde(skip)]
     pub state: Option<DeliveryState>,
     pub endpoint: Option<Name>,
     pub source: Option<Name>,
+    #[serde(rename = "type")]
     pub event_type: Option<String>,
     pub key: Option<String>,
     pub event: Option<EventId>,
@@ -69,6 +113,15 @@ pub struct DeliveryFilter {
     pub until: Option<Timestamp>,
     /// A delivery, event or attempt id, a logical key, a provider's reference or id: exact matches.
     pub q: Option<String>,
+}
+
+impl DeliveryFilter {
+    /// The field that breaks a rule, and the rule.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        texts_fit(&[("type", &self.event_type), ("key", &self.key), ("reason", &self.reason), ("q", &self.q)])?;
+        status_is_one(self.status)?;
+        span_is_one(self.since, self.until)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -148,14 +201,19 @@ pub struct DeliveryRow {
     pub ordering_key: Option<String>,
     /// The first delivery of its key, for whose end it waits.
     pub held_by: Option<DeliveryId>,
-    /// It was redriven after its key had gone on without it.
+    /// It was redriven after its key had gone on without it, or is a resend.
     pub out_of_order: bool,
+    pub origin: Origin,
+    /// The delivery of its event before it, of which it is a resend or replay; of what never went there, none.
+    pub resend_of: Option<DeliveryId>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct DeliveryDetail {
     #[serde(flatten)]
     pub delivery: DeliveryRow,
+    /// Those that were made as resends or replays of it, in their order.
+    pub resends: Vec<DeliveryId>,
     /// The payloads that it was corrected to, in their order; the first of all is the event's.
     pub revisions: Vec<RevisionRow>,
     /// Oldest first. The one in flight, if any, is last and has no outcome.

@@ -1,4 +1,4 @@
-//! Carries bulk redrives on: in steps, at their rate, a few of each tenant's at once. All that there is of them is in the
+//! Carries bulk redrives and replays on: in steps, at their rate, a few of each tenant's at once. All that there is of them is in the
 //! ledger, so that a process that begins goes on where the one before was.
 
 use super::plan::{self, Verdict};
@@ -19,7 +19,7 @@ const LOOK_AT_REST_EVERY: Duration = Duration::from_secs(30);
 const JUDGE_EVERY: Duration = Duration::from_millis(500);
 /// After a step that the ledger did not take.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// After a step that redrove nothing, so that others go first.
+/// After a step that did nothing, so that others go first.
 const BREATH: Duration = Duration::from_millis(1);
 
 /// When an operation is to be looked at again.
@@ -36,7 +36,7 @@ pub async fn run(ledger: Arc<dyn Ledger>, clock: Arc<ClockWatch>, news: Arc<Noti
             Ok(wait) => wait,
             Err(LedgerError::Stopped(_)) => return,
             Err(error) => {
-                tracing::warn!(%error, "bulk redrives could not go on; they will be tried again");
+                tracing::warn!(%error, "operations could not go on; they will be tried again");
                 AGAIN_AFTER
             }
         };
@@ -72,7 +72,7 @@ async fn round(
                     && ledger.start_operation(row.tenant, row.id, clock.now()).await?
                 {
                     *of_tenant += 1;
-                    tracing::info!(operation = %row.id, total = row.total, "a bulk redrive goes on");
+                    tracing::info!(operation = %row.id, total = row.total, "an operation goes on");
                     next = Instant::now();
                 }
             }
@@ -85,7 +85,7 @@ async fn round(
                         Err(error @ LedgerError::Stopped(_)) => return Err(error),
                         // The others may fare better.
                         Err(error) => {
-                            tracing::warn!(operation = %row.id, %error, "a bulk redrive could not go on; it will be tried again");
+                            tracing::warn!(operation = %row.id, %error, "an operation could not go on; it will be tried again");
                             place.step_at = Instant::now() + AGAIN_AFTER;
                         }
                     }
@@ -122,7 +122,7 @@ async fn step(
                 return Ok(Duration::ZERO);
             }
             Verdict::Stop(why) => {
-                tracing::warn!(operation = %row.id, %why, "a bulk redrive was stopped by its canary");
+                tracing::warn!(operation = %row.id, %why, "an operation was stopped by its canary");
                 ledger.stop_by_canary(row.tenant, row.id, why, clock.now()).await?;
                 return Ok(LOOK_EVERY);
             }
@@ -130,7 +130,7 @@ async fn step(
     }
     let advanced = ledger.advance_operation(row.tenant, row.id, plan::step(row.rate), clock.now()).await?;
     if advanced.over {
-        tracing::info!(operation = %row.id, "a bulk redrive is over");
+        tracing::info!(operation = %row.id, "an operation is over");
     }
-    Ok(plan::pause(advanced.redriven, row.rate).max(BREATH))
+    Ok(plan::pause(advanced.done, row.rate).max(BREATH))
 }

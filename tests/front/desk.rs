@@ -106,7 +106,7 @@ async fn operations() {
         all[0].started_at = Some(NOW.plus(Duration::from_secs(1)));
         all[0].rate = 2;
         all[0].done = 20;
-        all[0].skipped = Skipped { expired: 1, payload_erased: 2, no_longer_dead: 3 };
+        all[0].skipped = Skipped { expired: 1, payload_erased: 2, gone: 3, under_way: 0 };
         all[0].results = Results { delivered: 12, dead_again: 1, waiting: 6, otherwise: 1 };
         all[0].old_reasons = [("http_502".to_owned(), 20)].into();
     }

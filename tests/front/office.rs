@@ -17,7 +17,8 @@ use hookgate::delivery::{
 use hookgate::http::{Limits, serve};
 use hookgate::ledger::{
     AttemptRow, Compared, Course, DeadDestination, DeliveryDetail, DeliveryRow, EndRow, Ending, EndpointCaps,
-    EndpointHealth, EndpointKey, EndpointState, Gauges, Halves, Slots, SourceKey, TenantKey, TrialRow, VersionRow,
+    EndpointHealth, EndpointKey, EndpointState, Gauges, Halves, Origin, Slots, SourceKey, TenantKey, TrialRow,
+    VersionRow,
 };
 use hookgate::secret::Secret;
 use hookgate::telemetry::Metrics;
@@ -261,6 +262,8 @@ fn rows() -> Vec<(TenantKey, DeliveryDetail)> {
             ordering_key: None,
             held_by: None,
             out_of_order: false,
+            origin: Origin::Accepted,
+            resend_of: None,
         };
         let attempt = AttemptRow {
             id: AttemptId::from(mint.mint(NOW, &Fixed)),
@@ -290,7 +293,10 @@ fn rows() -> Vec<(TenantKey, DeliveryDetail)> {
             request_method: None,
             request_path: None,
         };
-        (TenantKey(tenant), DeliveryDetail { delivery, revisions: Vec::new(), attempts: vec![attempt] })
+        (
+            TenantKey(tenant),
+            DeliveryDetail { delivery, resends: Vec::new(), revisions: Vec::new(), attempts: vec![attempt] },
+        )
     };
     vec![
         row(1, DeliveryState::Dead),

@@ -30,6 +30,10 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
     #[track_caller]
     pub fn code(&self) -> String {
         self.json()["code"].as_str().unwrap_or_default().to_owned()
@@ -75,6 +79,11 @@ impl Peer {
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         let named = |line: &str| line.split_once(": ").map(|(n, v)| (n.to_owned(), v.to_owned()));
         let headers: Vec<(String, String)> = lines.filter_map(named).collect();
+        if headers.iter().any(|(n, v)| n == "transfer-encoding" && v == "chunked") {
+            self.buffer.drain(..head_end);
+            let body = self.chunks().await?;
+            return Some(Reply { status, headers, body });
+        }
         let length = headers.iter().find(|(n, _)| n == "content-length").map_or(0, |(_, v)| v.parse().unwrap());
         while self.buffer.len() < head_end + length {
             assert!(self.fill().await, "the body is cut off");
@@ -82,6 +91,31 @@ impl Peer {
         let body = self.buffer[head_end..head_end + length].to_vec();
         self.buffer.drain(..head_end + length);
         Some(Reply { status, headers, body })
+    }
+
+    /// `None`: the connection ended before the last one.
+    async fn chunks(&mut self) -> Option<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let end = loop {
+                match self.buffer.windows(2).position(|w| w == b"\r\n") {
+                    Some(at) => break at,
+                    None if self.fill().await => {}
+                    None => return None,
+                }
+            };
+            let length = usize::from_str_radix(std::str::from_utf8(&self.buffer[..end]).unwrap(), 16).unwrap();
+            while self.buffer.len() < end + length + 4 {
+                if !self.fill().await {
+                    return None;
+                }
+            }
+            body.extend_from_slice(&self.buffer[end + 2..end + 2 + length]);
+            self.buffer.drain(..end + length + 4);
+            if length == 0 {
+                return Some(body);
+            }
+        }
     }
 
     async fn fill(&mut self) -> bool {
@@ -92,6 +126,20 @@ impl Peer {
     pub async fn rest(&mut self) -> String {
         while tokio::time::timeout(PATIENCE, self.fill()).await.expect("no end") {}
         String::from_utf8(std::mem::take(&mut self.buffer)).unwrap()
+    }
+
+    /// At most so many bytes of whatever comes, thrown away.
+    pub async fn some(&mut self, most: usize) -> usize {
+        let mut scratch = vec![0; most];
+        tokio::time::timeout(PATIENCE, self.stream.read(&mut scratch)).await.expect("nothing comes").unwrap()
+    }
+
+    /// The status of an answer, of which no more is read.
+    pub async fn status(&mut self) -> u16 {
+        while self.buffer.len() < 12 {
+            assert!(tokio::time::timeout(PATIENCE, self.fill()).await.expect("no answer"), "no answer");
+        }
+        std::str::from_utf8(&self.buffer[9..12]).unwrap().parse().unwrap()
     }
 
     /// Whether the server closes, without another answer.

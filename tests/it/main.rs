@@ -30,6 +30,7 @@ mod plugins;
 mod pull;
 mod redrive;
 mod refusals;
+mod replay;
 mod retries;
 mod scenario_billing_callbacks;
 mod scenario_lease_events;

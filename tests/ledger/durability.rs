@@ -149,6 +149,8 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
          ALTER TABLE source DROP COLUMN adopted_at; ALTER TABLE source DROP COLUMN secret; \
          DROP TABLE answer; ALTER TABLE revision DROP COLUMN note; ALTER TABLE revision DROP COLUMN made_at; \
          DROP TABLE operation; DROP INDEX delivery_bulk; ALTER TABLE delivery DROP COLUMN bulk; \
+         DROP TABLE resend; DROP INDEX delivery_again; ALTER TABLE delivery DROP COLUMN again_of; \
+         ALTER TABLE delivery DROP COLUMN replayed; ALTER TABLE delivery DROP COLUMN made_at; \
          DROP TABLE plugin_trial; DROP TABLE plugin_trial_difference; DROP TABLE plugin_activation; ALTER TABLE plugin_version DROP COLUMN uploaded_by; \
          ALTER TABLE plugin_version DROP COLUMN uploaded_at; ALTER TABLE plugin_version DROP COLUMN bytes; \
          ALTER TABLE plugin_version DROP COLUMN findings; ALTER TABLE plugin_version DROP COLUMN why; \

@@ -6,7 +6,7 @@ use hookgate::delivery::{DeliveryId, DeliveryState, OperationId, PluginVersionId
 use hookgate::ledger::{
     Advanced, BegunOperation, Cancelled, DeadFilter, NewOperation, OPERATIONS_OPEN_MAX, OperationChange,
     OperationChanged, OperationRow, OperationState, PageRequest, Purged, Redrive, Redriven, RequestId, ResolveAs,
-    Resolved, Retention, WaveResult,
+    Resolved, Retention, WaveResult, Work,
 };
 use hookgate::verify::Publication;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 fn wish(bench: &Bench) -> NewOperation {
     NewOperation {
         tenant: bench.tenant("acme"),
-        filter: DeadFilter::default(),
+        work: Work::Redrive(DeadFilter::default()),
         max: None,
         rate: 100,
         canary: false,
@@ -96,10 +96,10 @@ async fn only_what_was_dead_when_it_began_is_redriven() {
     let again = bench.claim("billing", 1).await.remove(0);
     bench.settle_as(again.lease, record("answered", Some(500)), dead("http_500")).await;
     for id in [late, waiting.lease.delivery, before[0]] {
-        assert!(bench.detail(id).await.delivery.finished_at.unwrap() > row.died_by, "{id}");
+        assert!(bench.detail(id).await.delivery.finished_at > row.died_by, "{id}");
     }
     let row = to_its_end(&bench, row.id).await;
-    assert_eq!((row.state, row.done, row.skipped.no_longer_dead), (OperationState::Done, 4, 1));
+    assert_eq!((row.state, row.done, row.skipped.gone), (OperationState::Done, 4, 1));
     assert_eq!(generations(&bench, &before).await, [2, 2, 2, 2, 2]);
     assert_eq!(generations(&bench, &[late, waiting.lease.delivery]).await, [1, 1]);
     assert_eq!(bench.ledger.gauges().dead, 3);
@@ -116,7 +116,7 @@ async fn steps_are_taken_once_whoever_asks_and_over_a_restart() {
     let mut bench = Bench::new().await;
     let ids = kill_many(&mut bench, "billing", 20).await;
     let row = running(&bench, wish(&bench)).await;
-    assert_eq!(advance(&bench, row.id, 4).await, Advanced { redriven: 4, skipped: 0, over: false });
+    assert_eq!(advance(&bench, row.id, 4).await, Advanced { done: 4, skipped: 0, over: false });
     let newest: Vec<u32> = generations(&bench, &ids).await;
     assert_eq!(newest[16..], [2, 2, 2, 2], "from the newest on");
     let bench = bench.restart().await;
@@ -124,7 +124,7 @@ async fn steps_are_taken_once_whoever_asks_and_over_a_restart() {
     let (tenant, now) = (bench.tenant("acme"), bench.now());
     let all = (0..8).map(|_| {
         let ledger = Arc::clone(&bench.ledger);
-        tokio::spawn(async move { ledger.advance_operation(tenant, row.id, 3, now).await.unwrap().redriven })
+        tokio::spawn(async move { ledger.advance_operation(tenant, row.id, 3, now).await.unwrap().done })
     });
     for task in all.collect::<Vec<_>>() {
         task.await.unwrap();
@@ -172,7 +172,7 @@ async fn what_somebody_else_has_taken_is_skipped() {
     let purged = DeadFilter { ids: Some(vec![ids[2]]), ..DeadFilter::default() };
     assert_eq!(bench.ledger.purge_dead(acme, &purged, None, bench.now()).await.unwrap().purged, 1);
     let row = to_its_end(&bench, row.id).await;
-    assert_eq!((row.done, row.skipped.no_longer_dead, row.left()), (1, 3, Some(0)));
+    assert_eq!((row.done, row.skipped.gone, row.left()), (1, 3, Some(0)));
     let states = [DeliveryState::Pending, DeliveryState::Resolved, DeliveryState::Cancelled, DeliveryState::Pending];
     for (id, state) in ids.iter().zip(states) {
         let row = bench.detail(*id).await.delivery;
@@ -198,7 +198,7 @@ async fn what_has_expired_or_lost_its_payload_is_skipped() {
     let row = to_its_end(&bench, row.id).await;
     assert_eq!((row.total, row.done), (Some(3), 1));
     let skipped = row.skipped;
-    assert_eq!((skipped.expired, skipped.payload_erased, skipped.no_longer_dead), (1, 1, 0));
+    assert_eq!((skipped.expired, skipped.payload_erased, skipped.gone), (1, 1, 0));
     assert_eq!(generations(&bench, &[old, born.lease.delivery, good]).await, [1, 1, 2]);
 }
 
@@ -210,7 +210,7 @@ async fn a_canary_goes_wave_by_wave() {
     let row = running(&bench, NewOperation { canary: true, ..wish(&bench) }).await;
     assert_eq!(row.wave.map(|wave| (wave.number, wave.size, wave.left)), Some((1, 1, 1)));
     assert_eq!(row.time_left(), None);
-    assert_eq!(advance(&bench, row.id, 100).await.redriven, 1);
+    assert_eq!(advance(&bench, row.id, 100).await.done, 1);
     assert_eq!(advance(&bench, row.id, 100).await, Advanced::default(), "nothing before the wave is judged");
     let results = async |wave| bench.ledger.wave_results(acme, row.id, wave).await.unwrap();
     let result = |state, tried, reason: Option<&str>, count| WaveResult {
@@ -227,7 +227,7 @@ async fn a_canary_goes_wave_by_wave() {
     bench.ledger.widen_operation(acme, row.id, 1, 10).await.unwrap();
     bench.ledger.widen_operation(acme, row.id, 1, 10).await.unwrap();
     assert_eq!(look(&bench, row.id).await.wave.map(|wave| (wave.number, wave.left)), Some((2, 10)), "once");
-    assert_eq!(advance(&bench, row.id, 100).await.redriven, 10);
+    assert_eq!(advance(&bench, row.id, 100).await.done, 10);
     for claimed in bench.claim("billing", 10).await {
         bench.settle_as(claimed.lease, record("answered", Some(500)), dead("http_500")).await;
     }
@@ -250,7 +250,7 @@ async fn no_more_than_wanted() {
     let ids = kill_many(&mut bench, "billing", 5).await;
     let row = running(&bench, NewOperation { max: Some(2), ..wish(&bench) }).await;
     assert_eq!((row.total, row.left()), (Some(5), Some(2)));
-    assert_eq!(advance(&bench, row.id, 100).await, Advanced { redriven: 2, skipped: 0, over: true });
+    assert_eq!(advance(&bench, row.id, 100).await, Advanced { done: 2, skipped: 0, over: true });
     let row = look(&bench, row.id).await;
     assert_eq!((row.state, row.done, row.skipped.sum()), (OperationState::Done, 2, 0));
     assert_eq!(generations(&bench, &ids).await, [1, 1, 1, 2, 2]);
@@ -277,7 +277,7 @@ async fn operations_are_paused_resumed_and_stopped() {
         assert_eq!(stands(change(row.id, OperationChange::Resume).await), OperationState::Queued);
     }
     assert!(bench.ledger.start_operation(acme, row.id, bench.now()).await.unwrap());
-    assert_eq!(advance(&bench, row.id, 1).await.redriven, 1);
+    assert_eq!(advance(&bench, row.id, 1).await.done, 1);
     for _ in 0..2 {
         assert_eq!(stands(change(row.id, OperationChange::Stop).await), OperationState::Stopped);
     }
@@ -422,7 +422,7 @@ async fn a_filter_means_the_same_for_list_count_groups_and_redrive() {
         let written = serde_json::to_string(filter).unwrap();
         assert_eq!(serde_json::from_str::<DeadFilter>(&written).unwrap(), *filter);
 
-        let row = running(&bench, NewOperation { filter: filter.clone(), ..wish(&bench) }).await;
+        let row = running(&bench, NewOperation { work: Work::Redrive(filter.clone()), ..wish(&bench) }).await;
         assert_eq!(row.total, Some(count));
         let row = to_its_end(&bench, row.id).await;
         assert_eq!((row.done, row.skipped.sum()), (count, 0), "{filter:?}");

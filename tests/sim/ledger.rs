@@ -526,6 +526,15 @@ passed_on! {
         widen_operation(tenant: TenantKey, id: OperationId, after: u8, size: u64) -> ();
         stop_by_canary(tenant: TenantKey, id: OperationId, why: String, now: Timestamp) -> ();
     }
+    Again {
+        resend(resend: Resend, now: Timestamp) -> Resent;
+        rehearse_replay(tenant: TenantKey, replay: &Replay, samples: u32, now: Timestamp) -> Option<ReplayRehearsed>;
+    }
+    Sweeps {
+        resolve_many(resolve: &ResolveMany, from: Option<PurgePlace>, now: Timestamp) -> Swept<PurgePlace>;
+        pending(tenant: TenantKey, filter: &DeliveryFilter, samples: u32) -> (u64, Vec<DeliveryRow>);
+        cancel_many(tenant: TenantKey, filter: &DeliveryFilter, up_to: Option<DeliveryId>, now: Timestamp) -> Swept<DeliveryId>;
+    }
     Pull {
         consume(consume: Consume, now: Timestamp) -> Consumed;
         held(tenant: TenantKey, endpoint: EndpointKey, receipts: Vec<Receipt>) -> Vec<Result<Held, Lapsed>>;

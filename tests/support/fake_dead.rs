@@ -7,14 +7,18 @@ use hookgate::delivery::{DeliveryState, EndpointStatus, OperationId};
 use hookgate::ledger::{
     Advanced, BegunOperation, Cursor, DeadDestination, DeadFilter, DeadGroup, DeadLetters, DeliveryRow, EndpointKey,
     LedgerError, NewOperation, OperationChange, OperationChanged, OperationRow, OperationState, Page, PageRequest,
-    PurgePlace, Purged, Results, Skipped, TenantKey, Wave, WaveResult,
+    PurgePlace, Purged, Results, Skipped, TenantKey, Wave, WaveResult, Work,
 };
 
 impl FakeLedger {
     fn dead(&self, tenant: TenantKey) -> Vec<DeliveryRow> {
+        self.in_state(tenant, DeliveryState::Dead)
+    }
+
+    pub(super) fn in_state(&self, tenant: TenantKey, state: DeliveryState) -> Vec<DeliveryRow> {
         let rows = self.rows.lock().unwrap();
-        let dead = rows.iter().filter(|(owner, row)| *owner == tenant && row.delivery.state == DeliveryState::Dead);
-        dead.map(|(_, row)| row.delivery.clone()).collect()
+        let those = rows.iter().filter(|(owner, row)| *owner == tenant && row.delivery.state == state);
+        those.map(|(_, row)| row.delivery.clone()).collect()
     }
 }
 
@@ -94,8 +98,8 @@ impl DeadLetters for FakeLedger {
             id: OperationId::from(self.mint.mint(now, &super::Fixed)),
             tenant: new.tenant,
             state: OperationState::Queued,
-            filter: new.filter,
-            died_by: now,
+            died_by: matches!(new.work, Work::Redrive(_)).then_some(now),
+            work: new.work,
             total: Some(41),
             max: new.max,
             rate: new.rate,

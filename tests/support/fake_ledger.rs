@@ -1,5 +1,7 @@
 //! A ledger in memory: true to the traits where the front looks, silent where it does not.
 
+#[path = "fake_again.rs"]
+mod fake_again;
 #[path = "fake_dead.rs"]
 mod fake_dead;
 
@@ -54,6 +56,10 @@ pub struct FakeLedger {
     pub asked: Mutex<Option<String>>,
     pub redriven_with: Mutex<Option<Redrive>>,
     pub redrive_answers: Mutex<Option<Redriven>>,
+    pub resend_answer: Mutex<Option<Resent>>,
+    /// Pages of deliveries that were read, and whether there is always one more.
+    pub pages: std::sync::atomic::AtomicUsize,
+    pub is_endless: std::sync::atomic::AtomicBool,
     pub erased: Mutex<bool>,
     pub gauges: Mutex<Gauges>,
     pub rejected: Mutex<Vec<Rejected>>,
@@ -249,7 +255,9 @@ impl Records for FakeLedger {
         let rows = self.rows.lock().unwrap();
         let wanted = |row: &DeliveryRow| filter.state.is_none_or(|state| state == row.state);
         let items = rows.iter().filter(|(owner, row)| *owner == tenant && wanted(&row.delivery));
-        Ok(Page { items: items.map(|(_, row)| row.delivery.clone()).collect(), next: None })
+        let next = self.is_endless.load(std::sync::atomic::Ordering::SeqCst).then(|| Cursor("more".to_owned()));
+        self.pages.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Ok(Page { items: items.map(|(_, row)| row.delivery.clone()).collect(), next })
     }
 
     async fn delivery(&self, tenant: TenantKey, id: DeliveryId) -> Result<Option<DeliveryDetail>, LedgerError> {

@@ -1,4 +1,4 @@
-//! Bulk redrives: their rows, and the steps in which they go on. A reader finds the next letters; the writer looks at each
+//! Operations: their rows, and the steps in which they go on. A reader finds the next letters, or events; the writer looks at each
 //! again, and notes in the same transaction how far the operation has come.
 
 use super::SqliteLedger;
@@ -8,6 +8,7 @@ use super::dead::{self, Found, TOP};
 use super::fault::Fault;
 use super::manage::RedriveDead;
 use super::records::{LIMIT_MAX, List, cursor, page_of, page_start};
+use super::replay;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, OperationId};
@@ -15,7 +16,7 @@ use crate::ledger::{
     Advanced, BULK_STEP_MAX, BegunOperation, DeadDestination, DeadFilter, DeadGroup, DeadLetters, DeliveryRow,
     LedgerError, NewOperation, OPERATIONS_KEPT_MAX, OPERATIONS_OPEN_MAX, OPERATIONS_RUNNING_MAX, OperationChange,
     OperationChanged, OperationRow, OperationState, Page, PageRequest, PurgePlace, Purged, Redriven, RequestId,
-    Results, Skipped, TenantKey, Wave, WaveResult,
+    Results, Skipped, TenantKey, Wave, WaveResult, Work,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -27,7 +28,11 @@ const REASONS_MAX: usize = 100;
 const WAVES: i64 = 16;
 
 const COLUMNS: &str = "number, tenant, id, state, filter, died_by, before, total, most, rate, wave, wave_size, wave_left, \
-                       done, expired, erased, gone, reasons, note, by, began_at, started_at, ended_at, why";
+                       done, expired, erased, gone, reasons, note, by, began_at, started_at, ended_at, why, kind, under_way";
+
+/// Kinds of operations, as they are written.
+const REDRIVE: i64 = 0;
+const REPLAY: i64 = 1;
 
 fn damaged() -> Fault {
     Fault::damaged("an operation that cannot be read")
@@ -57,7 +62,12 @@ fn state(written: i64) -> Result<OperationState, Fault> {
 
 fn kept(row: &Row<'_>) -> Result<Kept, Fault> {
     let counted = |column| -> Result<u64, Fault> { Ok(count(row.get(column)?)) };
-    let filter: String = row.get(4)?;
+    let written: String = row.get(4)?;
+    let (work, died_by) = match row.get(24)? {
+        REDRIVE => (serde_json::from_str(&written).map(Work::Redrive), Some(time(row, 5)?)),
+        REPLAY => (serde_json::from_str(&written).map(Work::Replay), None),
+        _ => return Err(damaged()),
+    };
     let reasons: String = row.get(17)?;
     let number: u8 = row.get(10)?;
     let wave = Wave { number, size: counted(11)?, left: counted(12)? };
@@ -68,14 +78,19 @@ fn kept(row: &Row<'_>) -> Result<Kept, Fault> {
             id: OperationId::from_bytes(row.get(2)?),
             tenant: TenantKey(row.get(1)?),
             state: state(row.get(3)?)?,
-            filter: serde_json::from_str(&filter).map_err(|_| damaged())?,
-            died_by: time(row, 5)?,
+            work: work.map_err(|_| damaged())?,
+            died_by,
             total: row.get::<_, Option<i64>>(7)?.map(count),
             max: row.get::<_, Option<i64>>(8)?.map(count),
             rate: row.get(9)?,
             wave: (number > 0).then_some(wave),
             done: counted(13)?,
-            skipped: Skipped { expired: counted(14)?, payload_erased: counted(15)?, no_longer_dead: counted(16)? },
+            skipped: Skipped {
+                expired: counted(14)?,
+                payload_erased: counted(15)?,
+                gone: counted(16)?,
+                under_way: counted(25)?,
+            },
             results: Results::default(),
             old_reasons: serde_json::from_str(&reasons).map_err(|_| damaged())?,
             note: row.get(18)?,
@@ -139,11 +154,14 @@ impl Writer<'_> {
 
 /// What a wish comes to as text, and its digest where it came with a request id.
 fn wish(new: &NewOperation) -> Result<(String, Option<[u8; 32]>), LedgerError> {
-    let filter = serde_json::to_string(&new.filter)
-        .map_err(|_| LedgerError::Unavailable("the filter cannot be written down".into()))?;
+    let (kind, filter) = match &new.work {
+        Work::Redrive(filter) => ("redrive", serde_json::to_string(filter)),
+        Work::Replay(replay) => ("replay", serde_json::to_string(replay)),
+    };
+    let filter = filter.map_err(|_| LedgerError::Unavailable("the filter cannot be written down".into()))?;
     let content = new.request.is_some().then(|| {
         let mut content = Sha256::new();
-        for part in [filter.as_str(), &format!("{:?}", (new.max, new.rate, new.canary, &new.note))] {
+        for part in [kind, filter.as_str(), &format!("{:?}", (new.max, new.rate, new.canary, &new.note))] {
             content.update(part.len().to_be_bytes());
             content.update(part);
         }
@@ -172,7 +190,7 @@ fn before(
 }
 
 /// What is dead now died by then: the clock may have been set back since.
-fn newest_death(connection: &Connection, now: Timestamp) -> Result<Timestamp, Fault> {
+pub(super) fn newest_death(connection: &Connection, now: Timestamp) -> Result<Timestamp, Fault> {
     let newest: Option<i64> = connection
         .prepare_cached("SELECT max(finished_at) FROM delivery INDEXED BY delivery_dead_age WHERE state = 4")?
         .query_row([], |row| row.get(0))?;
@@ -194,7 +212,7 @@ impl Verb for Begin {
     }
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<BegunOperation, Fault> {
-        let NewOperation { tenant, max, rate, canary, note, by, request, .. } = &self.new;
+        let NewOperation { tenant, work, max, rate, canary, note, by, request } = &self.new;
         let connection = w.connection;
         if let Some(before) = before(connection, *tenant, request.as_ref(), self.content)? {
             return Ok(before);
@@ -205,20 +223,24 @@ impl Verb for Begin {
         if open >= OPERATIONS_OPEN_MAX {
             return Ok(BegunOperation::TooMany);
         }
-        let died_by = newest_death(connection, self.now)?;
+        let (kind, died_by, from) = match work {
+            Work::Redrive(_) => (REDRIVE, newest_death(connection, self.now)?.as_millis(), TOP),
+            Work::Replay(_) => (REPLAY, 0, replay::BOTTOM),
+        };
         let id = OperationId::from(w.shared.mint.mint(self.now, &*w.shared.entropy));
         let wave = i64::from(*canary);
         connection
             .prepare_cached(
                 "INSERT INTO operation (tenant, id, state, filter, died_by, before, most, rate, wave, wave_size, \
-                 wave_left, note, by, request, content, began_at) VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 wave_left, note, by, request, content, began_at, kind) \
+                 VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?
             .execute(params![
                 tenant.0,
                 id.to_bytes(),
                 self.filter,
-                died_by.as_millis(),
-                TOP,
+                died_by,
+                from,
                 max.map(int),
                 rate,
                 wave,
@@ -229,6 +251,7 @@ impl Verb for Begin {
                 request.as_ref().map(RequestId::as_str),
                 self.content,
                 self.now.as_millis(),
+                kind,
             ])?;
         connection
             .prepare_cached(
@@ -339,6 +362,7 @@ struct Advance {
     /// Where the reader began.
     from: [u8; 16],
     found: Found,
+    needs: Needs,
     now: Timestamp,
 }
 
@@ -346,7 +370,7 @@ impl Verb for Advance {
     type Done = Advanced;
 
     fn needs(&self) -> Needs {
-        Needs::None
+        self.needs
     }
 
     fn apply(&mut self, w: &mut Writer<'_>) -> Result<Advanced, Fault> {
@@ -361,23 +385,27 @@ impl Verb for Advance {
         }
         let bulk = number * WAVES + i64::from(row.wave.map_or(0, |wave| wave.number));
         let (done_before, skipped_before) = (row.done, row.skipped.sum());
+        let work = row.work.clone();
         for id in &self.found.letters {
-            self.redrive(w, id, bulk, &mut row)?;
+            match &work {
+                Work::Redrive(_) => self.redrive(w, id, bulk, &mut row)?,
+                Work::Replay(replay) => w.replay_one(replay, id, (number, bulk), &mut row, self.now)?,
+            }
         }
         let at_most = row.max.is_some_and(|max| row.done >= max);
         if self.found.end && !at_most {
             // What went before its turn came.
             let seen = row.done + row.skipped.sum();
-            row.skipped.no_longer_dead += row.total.unwrap_or(seen).saturating_sub(seen);
+            row.skipped.gone += row.total.unwrap_or(seen).saturating_sub(seen);
         }
         let over = self.found.end || at_most;
-        let redriven = row.done - done_before;
-        let left = row.wave.map_or(0, |wave| wave.left.saturating_sub(redriven));
+        let done = row.done - done_before;
+        let left = row.wave.map_or(0, |wave| wave.left.saturating_sub(done));
         let reasons = serde_json::to_string(&row.old_reasons).map_err(|_| damaged())?;
         w.connection
             .prepare_cached(
                 "UPDATE operation SET before = ?3, done = ?4, expired = ?5, erased = ?6, gone = ?7, reasons = ?8, \
-                 wave_left = ?9 WHERE tenant = ?1 AND id = ?2",
+                 wave_left = ?9, under_way = ?10 WHERE tenant = ?1 AND id = ?2",
             )?
             .execute(params![
                 self.tenant.0,
@@ -386,14 +414,15 @@ impl Verb for Advance {
                 int(row.done),
                 int(row.skipped.expired),
                 int(row.skipped.payload_erased),
-                int(row.skipped.no_longer_dead),
+                int(row.skipped.gone),
                 reasons,
                 int(left),
+                int(row.skipped.under_way),
             ])?;
         if over {
             set_state(w.connection, (self.tenant, self.id), OperationState::Done, None, self.now)?;
         }
-        Ok(Advanced { redriven, skipped: row.skipped.sum() - skipped_before, over })
+        Ok(Advanced { done, skipped: row.skipped.sum() - skipped_before, over })
     }
 }
 
@@ -404,10 +433,10 @@ impl Advance {
             .prepare_cached(
                 "SELECT reason FROM delivery WHERE tenant = ? AND id = ? AND state = 4 AND finished_at <= ?",
             )?
-            .query_row((self.tenant.0, id, row.died_by.as_millis()), |row| row.get(0))
+            .query_row((self.tenant.0, id, row.died_by.map(Timestamp::as_millis)), |row| row.get(0))
             .optional()?;
         let Some(reason) = reason else {
-            row.skipped.no_longer_dead += 1;
+            row.skipped.gone += 1;
             return Ok(());
         };
         let mut redrive = RedriveDead {
@@ -432,7 +461,7 @@ impl Advance {
             Some(Redriven::Expired) => row.skipped.expired += 1,
             Some(Redriven::PayloadErased) => row.skipped.payload_erased += 1,
             Some(Redriven::NotFound | Redriven::NotDead(_) | Redriven::RequestReused) | None => {
-                row.skipped.no_longer_dead += 1;
+                row.skipped.gone += 1;
             }
         }
         Ok(())
@@ -520,11 +549,18 @@ impl SqliteLedger {
 
     /// Counts what it means. Where that takes too long, nobody knows.
     async fn count_operation(&self, row: &OperationRow) -> Result<(), LedgerError> {
-        let (tenant, id, filter, died_by) = (row.tenant, row.id, row.filter.clone(), row.died_by);
+        let (tenant, id, work, died_by) = (row.tenant, row.id, row.work.clone(), row.died_by);
         let read = move |c: &Connection| -> Result<u64, Fault> {
             // The runner may have been quick.
             let done = one(c, tenant, id)?.map_or(0, |kept| kept.row.done);
-            Ok(dead::count_of(c, tenant, &filter, Some(died_by))? + done)
+            match &work {
+                Work::Redrive(filter) => Ok(dead::count_of(c, tenant, filter, died_by)? + done),
+                Work::Replay(replay) => {
+                    // Those of its own that it has made are no longer missed.
+                    let made = if replay.only_missed { done } else { 0 };
+                    Ok(replay::count_of(c, tenant, replay, id.to_bytes())? + made)
+                }
+            }
         };
         match self.read(read).await {
             Ok(total) => self.ask(SetTotal { tenant, id, total }, 0).await,
@@ -681,10 +717,18 @@ impl DeadLetters for SqliteLedger {
         if limit == 0 {
             return Ok(Advanced::default());
         }
-        let (filter, died_by) = (row.filter, row.died_by);
-        let find = move |c: &Connection| dead::find(c, tenant, (&filter, died_by), before, limit);
-        let found = self.read_from(&self.readers, find).await?;
-        self.ask(Advance { tenant, id, from: before, found, now }, 0).await
+        let (found, needs) = match row.work {
+            Work::Redrive(filter) => {
+                let died_by = row.died_by.unwrap_or(Timestamp::ZERO);
+                let find = move |c: &Connection| dead::find(c, tenant, (&filter, died_by), before, limit);
+                (self.read_from(&self.readers, find).await?, Needs::None)
+            }
+            Work::Replay(replay) => {
+                let find = move |c: &Connection| replay::find(c, tenant, &replay, (before, id.to_bytes()), limit);
+                (self.read(find).await?, Needs::All)
+            }
+        };
+        self.ask(Advance { tenant, id, from: before, found, needs, now }, 0).await
     }
 
     async fn wave_results(&self, tenant: TenantKey, id: OperationId, wave: u8) -> Result<Vec<WaveResult>, LedgerError> {

@@ -1,6 +1,7 @@
 //! Coalescing: of the events with one key inside a window, the newest is delivered, at the window's end. An event that
 //! comes takes the place of those before it: their deliveries go, and a link stays.
 
+use super::again;
 use super::fault::Fault;
 use super::writer::Writer;
 use crate::clock::Timestamp;
@@ -63,18 +64,19 @@ fn members(
     first: [u8; 16],
 ) -> Result<Option<Vec<Member>>, Fault> {
     let mut events = connection.prepare_cached(
-        "SELECT id, last FROM event INDEXED BY event_coalesced \
+        "SELECT id FROM event INDEXED BY event_coalesced \
          WHERE tenant = ? AND coalesce_key = ? AND id >= ? AND coalesce_key IS NOT NULL AND superseded_by IS NULL",
     )?;
-    let mut own = connection.prepare_cached(
-        "SELECT id, endpoint, state = 0, attempts FROM delivery WHERE tenant = ? AND id > ? AND id <= ? AND event = ?",
-    )?;
+    let mut own = connection.prepare_cached(&format!(
+        "SELECT id, endpoint, state = 0, attempts FROM delivery WHERE tenant = ?1 AND id IN ({})",
+        again::OF_EVENT
+    ))?;
     let mut rows = events.query((tenant.0, key, first))?;
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
-        let (event, last): ([u8; 16], [u8; 16]) = (row.get(0)?, row.get(1)?);
+        let event: [u8; 16] = row.get(0)?;
         let mut deliveries = Vec::new();
-        let mut rows = own.query((tenant.0, event, last, event))?;
+        let mut rows = own.query((tenant.0, event))?;
         while let Some(row) = rows.next()? {
             if row.get::<_, u32>(3)? > 0 {
                 return Ok(None);

@@ -1,6 +1,7 @@
 //! Dead letters by filter: listed, counted, grouped, looked for in steps, purged. All of it goes over the index
 //! `delivery_dead`, which has what most filters ask for.
 
+use super::again;
 use super::codec::{count, int, state_code, status_of, time};
 use super::fault::Fault;
 use super::lists::{DELIVERY_COLUMNS, DELIVERY_JOINS, Query, collect, delivery_row, name, of_event, search};
@@ -37,7 +38,7 @@ fn query(select: &str, beside: Beside, tenant: TenantKey, filter: &DeadFilter, d
     let of_event_too = filter.source.is_some() || filter.event_type.is_some() || filter.q.is_some();
     let hosts = if beside == Beside::Hosts { "JOIN host h ON h.id = d.host" } else { "" };
     let from = match (&filter.key, beside) {
-        // From the events of the key to their deliveries, which lie between the event's id and the last minted with it.
+        // From the events of the key to their deliveries.
         (Some(_), _) => {
             let rows = if beside == Beside::Rows {
                 "LEFT JOIN source s ON s.id = e.source JOIN endpoint p ON p.id = d.endpoint JOIN host h ON h.id = d.host"
@@ -45,8 +46,8 @@ fn query(select: &str, beside: Beside, tenant: TenantKey, filter: &DeadFilter, d
                 hosts
             };
             format!(
-                "event e INDEXED BY event_key CROSS JOIN delivery d ON d.tenant = e.tenant AND d.event = e.id \
-                 AND d.id > e.id AND d.id <= e.last {rows}"
+                "event e INDEXED BY event_key CROSS JOIN delivery d ON d.tenant = e.tenant AND d.id IN ({}) {rows}",
+                again::OF_ROW
             )
         }
         (None, Beside::Rows) => format!("delivery d INDEXED BY delivery_dead {DELIVERY_JOINS}"),

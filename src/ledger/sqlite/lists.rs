@@ -1,12 +1,13 @@
 //! The lists with their filters: one statement for each, which grows with what is asked.
 
+use super::again;
 use super::claim::idempotency_key;
 use super::codec::{count, state_code, state_of, time, time_opt};
 use super::fault::Fault;
 use super::ordering::HELD;
 use crate::clock::Timestamp;
 use crate::delivery::{AttemptId, DeliveryId, DeliveryState, EventId, Name};
-use crate::ledger::{DeliveryFilter, DeliveryRow, EventFilter, EventRow, TenantKey};
+use crate::ledger::{DeliveryFilter, DeliveryRow, EventFilter, EventRow, Origin, TenantKey};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 use std::time::Duration;
@@ -85,12 +86,12 @@ pub(super) fn event_row(row: &Row<'_>) -> Result<EventRow, Fault> {
 
 /// The number is that of [`HELD`].
 pub(super) const DELIVERY_COLUMNS: &str = "d.id, d.event, e.type, e.key, s.name, p.name, h.name, d.state, d.reason, d.attempts, \
-                                d.generation, d.revision, d.due_at, e.accepted_at, d.finished_at, e.expires_at, \
+                                d.generation, d.revision, d.due_at, coalesce(d.made_at, e.accepted_at), d.finished_at, e.expires_at, \
                                 e.deadline, d.last_status, d.reference, d.sequence, d.origin, d.note, e.idempotency_key, \
                                 CASE WHEN d.ordering IS NULL THEN NULL ELSE e.ordering_key END, d.out_of_order, \
                                 CASE WHEN d.state = 0 AND d.due_at = 9223372036854775807 THEN \
                                 (SELECT o.delivery FROM ordered o WHERE o.endpoint = d.endpoint \
-                                AND o.key = d.ordering ORDER BY o.sequence LIMIT 1) END";
+                                AND o.key = d.ordering ORDER BY o.sequence LIMIT 1) END, d.again_of, d.replayed IS NOT NULL";
 
 pub(super) const DELIVERY_JOINS: &str = "JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
                               LEFT JOIN source s ON s.id = e.source \
@@ -128,6 +129,12 @@ pub(super) fn delivery_row(row: &Row<'_>) -> Result<DeliveryRow, Fault> {
         ordering_key: row.get(23)?,
         held_by: row.get::<_, Option<[u8; 16]>>(25)?.map(DeliveryId::from_bytes),
         out_of_order: row.get(24)?,
+        origin: match (row.get::<_, u32>(20)?, row.get(27)?) {
+            (0, _) => Origin::Accepted,
+            (_, false) => Origin::Resend,
+            (_, true) => Origin::Replay,
+        },
+        resend_of: row.get::<_, Option<[u8; 16]>>(26)?.map(DeliveryId::from_bytes),
     })
 }
 
@@ -147,20 +154,26 @@ pub(super) fn events(
     query.and_opt("e.key = ?", filter.key.clone());
     query.and_opt("s.name = ?", filter.source.as_ref().map(|n| n.as_str().to_owned()));
     query.and_opt("e.type = ?", filter.event_type.clone());
-    bounds(&mut query, "e", filter.since, filter.until);
+    bounds(&mut query, ("e", "e.accepted_at"), filter.since, filter.until);
     query.sql.push_str(" ORDER BY e.id DESC LIMIT ?");
     query.values.push(i64::from(limit).into());
     collect(connection, &query, event_row)
 }
 
-fn bounds(query: &mut Query, ids_of: &str, since: Option<Timestamp>, until: Option<Timestamp>) {
+/// Bounds on when something was made, and so on its id.
+pub(super) fn bounds(
+    query: &mut Query,
+    (ids_of, made_at): (&str, &str),
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+) {
     if let Some(since) = since {
         query.and(&format!("{ids_of}.id >= ?"), Query::blob(id_floor(since)));
-        query.and("e.accepted_at >= ?", since.as_millis());
+        query.and(&format!("{made_at} >= ?"), since.as_millis());
     }
     if let Some(until) = until {
         query.and(&format!("{ids_of}.id < ?"), Query::blob(id_floor(until.plus(ID_LEAD))));
-        query.and("e.accepted_at < ?", until.as_millis());
+        query.and(&format!("{made_at} < ?"), until.as_millis());
     }
 }
 
@@ -186,18 +199,22 @@ pub(super) fn deliveries(
     limit: u32,
 ) -> Result<Vec<DeliveryRow>, Fault> {
     let from = match (&filter.key, filter.state) {
-        // From the events of the key to their deliveries, which lie between the event's id and the last minted with it.
-        (Some(_), _) => "event e INDEXED BY event_key CROSS JOIN delivery d ON d.tenant = e.tenant AND d.event = e.id \
-             AND d.id > e.id AND d.id <= e.last LEFT JOIN source s ON s.id = e.source \
-             JOIN endpoint p ON p.id = d.endpoint JOIN host h ON h.id = d.host"
-            .to_owned(),
+        (Some(_), _) => again::deliveries_of_key(),
         (None, Some(DeliveryState::Dead)) => format!("delivery d INDEXED BY delivery_dead {DELIVERY_JOINS}"),
         (None, Some(DeliveryState::InFlight)) => format!("delivery d INDEXED BY delivery_live {DELIVERY_JOINS}"),
         (None, _) => format!("delivery d {DELIVERY_JOINS}"),
     };
-    let mut query = Query::new(&format!("SELECT {DELIVERY_COLUMNS} FROM {from} WHERE d.tenant = ?"));
-    query.values.push(i64::from(tenant.0).into());
+    let mut query = delivery_query(DELIVERY_COLUMNS, &from, tenant, filter);
     query.and("d.id < ?", Query::blob(before));
+    query.sql.push_str(" ORDER BY d.id DESC LIMIT ?");
+    query.values.push(i64::from(limit).into());
+    collect(connection, &query, delivery_row)
+}
+
+/// The deliveries of a filter. `from` has them as `d`, with their events as `e` and the sources of those as `s`.
+pub(super) fn delivery_query(select: &str, from: &str, tenant: TenantKey, filter: &DeliveryFilter) -> Query {
+    let mut query = Query::new(&format!("SELECT {select} FROM {from} WHERE d.tenant = ?"));
+    query.values.push(i64::from(tenant.0).into());
     if let Some(key) = &filter.key {
         query.and("e.tenant = ?", i64::from(tenant.0));
         query.and("e.key = ?", key.clone());
@@ -221,19 +238,18 @@ pub(super) fn deliveries(
     if let Some(q) = &filter.q {
         search(&mut query, tenant, q);
     }
-    bounds(&mut query, "d", filter.since, filter.until);
-    query.sql.push_str(" ORDER BY d.id DESC LIMIT ?");
-    query.values.push(i64::from(limit).into());
-    collect(connection, &query, delivery_row)
+    bounds(&mut query, ("d", "coalesce(d.made_at, e.accepted_at)"), filter.since, filter.until);
+    query
 }
 
 pub(super) fn of_event(query: &mut Query, tenant: TenantKey, event: EventId) {
-    let id = event.to_bytes();
-    query.and("d.event = ?", Query::blob(id));
-    query.and("d.id > ?", Query::blob(id));
-    query.and("d.id <= (SELECT last FROM event WHERE tenant = ? AND", i64::from(tenant.0));
-    query.sql.push_str(" id = ?)");
-    query.values.push(Query::blob(id));
+    let of = format!(
+        "d.id IN (SELECT y.id FROM event e JOIN delivery y ON y.tenant = e.tenant AND y.id IN ({}) \
+                      WHERE e.tenant = ?",
+        again::OF_ROW
+    );
+    query.and(&of, i64::from(tenant.0));
+    query.and("e.id = ?)", Query::blob(event.to_bytes()));
 }
 
 /// An id finds by its kind; any other word is a logical key, a reference or a provider's id, whole.

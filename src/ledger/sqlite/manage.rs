@@ -7,8 +7,7 @@ use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, EndpointStatus, Health, Name, Reason};
 use crate::ledger::{
-    Cancelled, Count, EndpointChange, EndpointKey, LedgerError, Redrive, Redriven, RequestId, ResolveAs, Resolved,
-    TenantKey,
+    Cancelled, Count, EndpointChange, EndpointKey, LedgerError, Redriven, RequestId, ResolveAs, Resolved, TenantKey,
 };
 use rusqlite::{Connection, OptionalExtension as _};
 use sha2::{Digest as _, Sha256};
@@ -68,21 +67,20 @@ pub(super) fn standing(connection: &Connection, tenant: TenantKey, id: DeliveryI
 /// A redrive's request id, and the digest of what it asks for.
 #[derive(Clone)]
 pub(super) struct Asked {
-    request: RequestId,
-    content: [u8; 32],
+    pub request: RequestId,
+    pub content: [u8; 32],
 }
 
 impl Asked {
     /// `None`: it came without a request id.
-    pub(super) fn of(redrive: &Redrive) -> Option<Self> {
+    pub(super) fn of(request: Option<&RequestId>, note: Option<&str>, payload: Option<&[u8]>) -> Option<Self> {
         let mut content = Sha256::new();
-        for part in [redrive.note.as_deref().map(str::as_bytes), redrive.payload.as_deref()] {
+        for part in [note.map(str::as_bytes), payload] {
             content.update([u8::from(part.is_some())]);
             content.update(part.map_or(0, <[u8]>::len).to_be_bytes());
             content.update(part.unwrap_or_default());
         }
-        let request = redrive.request.clone()?;
-        Some(Asked { request, content: content.finalize().into() })
+        Some(Asked { request: request?.clone(), content: content.finalize().into() })
     }
 }
 

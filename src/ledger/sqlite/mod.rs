@@ -8,6 +8,7 @@
 
 mod accept;
 mod adoptions;
+mod again;
 mod alerts;
 mod anchor;
 mod answers;
@@ -36,11 +37,13 @@ mod queue;
 mod readers;
 mod records;
 mod rejections;
+mod replay;
 mod schema;
 mod settle;
 mod shared;
 mod statements;
 mod stats;
+mod sweeps;
 mod tally;
 mod trials;
 mod writer;

@@ -23,8 +23,8 @@ const REDRIVE_TRIES: u32 = 3;
 #[async_trait]
 impl Operations for SqliteLedger {
     async fn redrive(&self, redrive: Redrive, now: Timestamp) -> Result<Redriven, LedgerError> {
-        let asked = Asked::of(&redrive);
-        let Redrive { tenant, delivery, note, payload, .. } = redrive;
+        let Redrive { tenant, delivery, note, payload, request } = redrive;
+        let asked = Asked::of(request.as_ref(), note.as_deref(), payload.as_deref());
         for _ in 0..REDRIVE_TRIES {
             let payload = match &payload {
                 None => None,

@@ -5,7 +5,7 @@
 use super::fault::Fault;
 use super::ordering::Leaving;
 use super::writer::{Verb, Writer};
-use super::{SqliteLedger, answers, coalescing, codec, rejections, stats};
+use super::{SqliteLedger, again, answers, coalescing, codec, rejections, stats};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState};
 use crate::ledger::stats::minutes_from;
@@ -57,10 +57,10 @@ fn spans(retention: &Retention, tenant: u32) -> (std::time::Duration, std::time:
 fn over_at(connection: &Connection, tenant: u32, event: &[u8; 16]) -> Result<Option<Timestamp>, Fault> {
     let sql = "SELECT max(e.accepted_at, coalesce(max(d.finished_at), 0)), \
                coalesce(max(d.state IN (0, 1)), 0) \
-               FROM event e LEFT JOIN delivery d ON d.tenant = e.tenant AND d.event = e.id \
-               AND d.id > e.id AND d.id <= e.last WHERE e.tenant = ? AND e.id = ? GROUP BY e.id";
+               FROM event e LEFT JOIN delivery d ON d.tenant = e.tenant AND d.id IN";
+    let sql = format!("{sql} ({}) WHERE e.tenant = ? AND e.id = ? GROUP BY e.id", again::OF_ROW);
     let found: Option<(i64, bool)> =
-        connection.prepare_cached(sql)?.query_row((tenant, event), |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        connection.prepare_cached(&sql)?.query_row((tenant, event), |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     Ok(found.filter(|(_, live)| !live).map(|(at, _)| Timestamp::from_millis(at)))
 }
 
@@ -198,11 +198,10 @@ fn erase(connection: &Connection, payload: &Payload) -> Result<(), Fault> {
                 .prepare_cached("UPDATE event SET payload = NULL WHERE tenant = ? AND id = ?")?
                 .execute((payload.tenant, payload.event))?;
             connection
-                .prepare_cached(
-                    "UPDATE attempt SET detail = NULL WHERE tenant = ?1 AND delivery IN \
-                     (SELECT d.id FROM event e JOIN delivery d ON d.tenant = e.tenant AND d.event = e.id \
-                     AND d.id > e.id AND d.id <= e.last WHERE e.tenant = ?1 AND e.id = ?2)",
-                )?
+                .prepare_cached(&format!(
+                    "UPDATE attempt SET detail = NULL WHERE tenant = ?1 AND delivery IN ({})",
+                    again::OF_EVENT
+                ))?
                 .execute((payload.tenant, payload.event))?;
         }
         Some(delivery) => {
@@ -235,12 +234,13 @@ pub(super) fn erase_purged(connection: &Connection, tenant: u32, delivery: &[u8;
         connection.prepare_cached(sql)?.execute((tenant, delivery))?;
     }
     let last: Option<(i64, [u8; 16])> = connection
-        .prepare_cached(
+        .prepare_cached(&format!(
             "SELECT e.payload, e.id FROM delivery d JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
              WHERE d.tenant = ? AND d.id = ? AND e.payload IS NOT NULL AND NOT EXISTS \
-             (SELECT 1 FROM delivery o WHERE o.tenant = e.tenant AND o.id > e.id AND o.id <= e.last \
-             AND o.event = e.id AND NOT (o.state = 6 AND o.reason = 'purged'))",
-        )?
+             (SELECT 1 FROM delivery o WHERE o.tenant = e.tenant AND o.id IN ({}) \
+             AND NOT (o.state = 6 AND o.reason = 'purged'))",
+            again::OF_ROW
+        ))?
         .query_row((tenant, delivery), |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((id, event)) = last else { return Ok(corrected as u64) };
@@ -251,10 +251,10 @@ pub(super) fn erase_purged(connection: &Connection, tenant: u32, delivery: &[u8;
 /// An event with all that belongs to it. Gives the rows of events and deliveries that went.
 fn remove(w: &mut Writer<'_>, tenant: u32, event: &[u8; 16], now: Timestamp) -> Result<u64, Fault> {
     let connection = w.connection;
-    let mut own = connection.prepare_cached(
-        "SELECT d.id, d.state, d.endpoint FROM event e JOIN delivery d ON d.tenant = e.tenant AND d.event = e.id \
-         AND d.id > e.id AND d.id <= e.last WHERE e.tenant = ? AND e.id = ?",
-    )?;
+    let mut own = connection.prepare_cached(&format!(
+        "SELECT d.id, d.state, d.endpoint FROM delivery d WHERE d.tenant = ?1 AND d.id IN ({})",
+        again::OF_EVENT
+    ))?;
     let rows = own.query_map((tenant, event), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     let deliveries: Vec<([u8; 16], i64, u32)> = rows.collect::<rusqlite::Result<_>>()?;
     for (delivery, state, endpoint) in &deliveries {
@@ -265,6 +265,7 @@ fn remove(w: &mut Writer<'_>, tenant: u32, event: &[u8; 16], now: Timestamp) -> 
             "DELETE FROM payload WHERE id IN (SELECT payload FROM revision WHERE tenant = ? AND delivery = ?)",
             "DELETE FROM revision WHERE tenant = ? AND delivery = ?",
             "DELETE FROM redrive WHERE tenant = ? AND delivery = ?",
+            "DELETE FROM resend WHERE tenant = ? AND delivery = ?",
             "DELETE FROM attempt WHERE tenant = ? AND delivery = ?",
             "DELETE FROM delivery WHERE tenant = ? AND id = ?",
         ] {

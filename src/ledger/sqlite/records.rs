@@ -1,6 +1,5 @@
 //! The read side: every statement is bound to one tenant, and every list ends at its limit.
 
-use super::SqliteLedger;
 use super::births::Needs;
 use super::codec::{count, status_of, time, time_opt};
 use super::fault::Fault;
@@ -13,6 +12,7 @@ use super::queue::load_content;
 use super::settle::{Detail, read_detail};
 use super::shared::Shared;
 use super::writer::{Verb, Writer};
+use super::{SqliteLedger, again};
 use crate::clock::Timestamp;
 use crate::delivery::{AttemptId, DeliveryId, EndpointStatus, EventId, PluginVersionId};
 use crate::ledger::{
@@ -253,7 +253,7 @@ pub(super) fn endpoints(
          WHERE state = 0 AND endpoint = ?1 AND due_at IS NOT NULL",
     )?;
     let mut created = connection.prepare_cached(
-        "SELECT e.accepted_at FROM delivery d JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
+        "SELECT coalesce(d.made_at, e.accepted_at) FROM delivery d JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
          WHERE d.tenant = ? AND d.id = ?",
     )?;
     let mut each = connection.prepare_cached(&format!(
@@ -291,18 +291,15 @@ pub(super) fn endpoints(
 
 fn one_event(connection: &Connection, tenant: TenantKey, id: EventId) -> Result<Option<EventRow>, Fault> {
     let sql = format!(
-        "SELECT {EVENT_COLUMNS}, e.last FROM event e LEFT JOIN source s ON s.id = e.source \
+        "SELECT {EVENT_COLUMNS} FROM event e LEFT JOIN source s ON s.id = e.source \
          WHERE e.tenant = ? AND e.id = ?"
     );
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query((tenant.0, id.to_bytes()))?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let mut event = event_row(row)?;
-    let last: [u8; 16] = row.get(15)?;
-    let mut own = connection
-        .prepare_cached("SELECT id FROM delivery WHERE tenant = ? AND id > ? AND id <= ? AND event = ? ORDER BY id")?;
-    let ids =
-        own.query_map((tenant.0, id.to_bytes(), last, id.to_bytes()), |row| row.get(0).map(DeliveryId::from_bytes))?;
+    let mut own = connection.prepare_cached(&format!("{} ORDER BY 1", again::OF_EVENT))?;
+    let ids = own.query_map((tenant.0, id.to_bytes()), |row| row.get(0).map(DeliveryId::from_bytes))?;
     event.deliveries = Some(ids.collect::<rusqlite::Result<_>>()?);
     Ok(Some(event))
 }
@@ -395,7 +392,8 @@ impl Records for SqliteLedger {
             let mut attempts = attempts(c, cipher.as_deref(), tenant, id)?;
             attempts.extend(open_attempt(c, tenant, id)?);
             let revisions = revisions(c, tenant, id)?;
-            Ok(Some(DeliveryDetail { delivery, revisions, attempts }))
+            let resends = again::resends(c, tenant, id)?;
+            Ok(Some(DeliveryDetail { delivery, resends, revisions, attempts }))
         };
         let (detail, whole) = self.read_whole(read).await?;
         if !whole && detail.is_none() { Err(super::not_written()) } else { Ok(detail) }

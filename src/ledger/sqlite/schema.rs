@@ -33,6 +33,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0013_pull.sql"),
     include_str!("migrations/0014_operations.sql"),
     include_str!("migrations/0015_alerts.sql"),
+    include_str!("migrations/0016_again.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {

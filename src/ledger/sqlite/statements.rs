@@ -78,7 +78,12 @@ statements! {
               d.revision, d.attempts, d.began_at, e.expires_at \
               FROM event e INDEXED BY event_expiry \
               JOIN delivery d ON d.tenant = e.tenant AND d.id > e.id AND d.id <= e.last \
-              WHERE e.expires_at > ?1 AND e.expires_at <= ?2 AND d.event = e.id AND d.state = 0 LIMIT ?3";
+              WHERE e.expires_at > ?1 AND e.expires_at <= ?2 AND d.event = e.id AND d.state = 0 \
+              UNION ALL SELECT d.tenant, d.id, d.endpoint, d.counted, d.interrupted, d.began_at, d.token, d.generation, \
+              d.revision, d.attempts, d.began_at, e.expires_at \
+              FROM event e INDEXED BY event_expiry \
+              JOIN delivery d INDEXED BY delivery_again ON d.tenant = e.tenant AND d.event = e.id AND d.origin > 0 \
+              WHERE e.expires_at > ?1 AND e.expires_at <= ?2 AND d.state = 0 LIMIT ?3";
     take_over: "UPDATE delivery SET token = ?3, due_at = ?4, leased_for = NULL WHERE tenant = ?1 AND id = ?2";
 
     oldest_dead: "SELECT min(finished_at) FROM delivery INDEXED BY delivery_dead_age WHERE state = 4";
