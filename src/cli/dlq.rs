@@ -270,8 +270,7 @@ async fn in_bulk(args: Redrive, context: &mut Context<'_>) -> Result<Exit, Failu
         let found = client.post(&path, &json!({ "filter": filter, "dry_run": true })).await?;
         let count = found["count"].as_u64().unwrap_or(0);
         if count == 0 {
-            context.output.say("no dead letter matches");
-            return Ok(Exit::Done);
+            return nothing_matches(&found, context);
         }
         let count = args.max.map_or(count, |max| max.min(count));
         let rate = args.rate.unwrap_or(100);
@@ -285,15 +284,20 @@ async fn in_bulk(args: Redrive, context: &mut Context<'_>) -> Result<Exit, Failu
         }
         failure
     })?;
-    let Some(id) = operation["id"].as_str() else {
-        context.output.say("no dead letter matches");
-        return Ok(Exit::Done);
-    };
+    let Some(id) = operation["id"].as_str() else { return nothing_matches(&operation, context) };
     if args.watch {
         return operation::watch(&mut client, context, id).await;
     }
     operation::told(&operation, context)?;
     context.output.say(&format!("follow it with: hookgate operation get {id} --watch"));
+    Ok(Exit::Done)
+}
+
+fn nothing_matches(answer: &Value, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    if context.output.format == Format::Json {
+        context.output.document(answer)?;
+    }
+    context.output.say("no dead letter matches");
     Ok(Exit::Done)
 }
 
