@@ -109,10 +109,10 @@ pub(super) async fn begin(
         return (words.rehearsed)(&client.post(path, &dry).await?, context);
     }
     if !pacing.yes {
-        let count = client.post(path, &dry).await?["count"].as_u64().unwrap_or(0);
+        let found = client.post(path, &dry).await?;
+        let count = found["count"].as_u64().unwrap_or(0);
         if count == 0 {
-            context.output.say(words.none);
-            return Ok(Exit::Done);
+            return nothing_matches(&found, words, context);
         }
         let count = pacing.max.map_or(count, |max| max.min(count));
         let rate = pacing.rate.unwrap_or(100);
@@ -139,15 +139,20 @@ pub(super) async fn begin(
         }
         failure
     })?;
-    let Some(id) = operation["id"].as_str() else {
-        context.output.say(words.none);
-        return Ok(Exit::Done);
-    };
+    let Some(id) = operation["id"].as_str() else { return nothing_matches(&operation, words, context) };
     if pacing.watch {
         return watch(client, context, id).await;
     }
     told(&operation, context)?;
     context.output.say(&format!("follow it with: hookgate operation get {id} --watch"));
+    Ok(Exit::Done)
+}
+
+fn nothing_matches(answer: &Value, words: &Words, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    if context.output.format == Format::Json {
+        context.output.document(answer)?;
+    }
+    context.output.say(words.none);
     Ok(Exit::Done)
 }
 

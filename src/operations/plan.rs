@@ -1,6 +1,6 @@
 //! What a bulk redrive does next: plain functions over what is known of it.
 
-use crate::delivery::DeliveryState;
+use crate::delivery::{DeliveryState, Reason};
 use crate::ledger::{BULK_STEP_MAX, WaveResult};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,8 +45,13 @@ pub(super) fn tally(redriven: u64, wave: &[WaveResult], old: &BTreeMap<String, u
     let mut tally = Tally { results: redriven.saturating_sub(there), ..Tally::default() };
     let mut most = 0;
     for result in wave.iter().filter(|result| result.tried) {
-        tally.results += result.count;
         let failed = match result.state {
+            // That a process ended says nothing of the destination: the next attempt does.
+            DeliveryState::Pending | DeliveryState::InFlight
+                if result.reason.as_deref() == Some(Reason::INTERRUPTED.as_str()) =>
+            {
+                continue;
+            }
             DeliveryState::Dead | DeliveryState::Pending | DeliveryState::InFlight => true,
             DeliveryState::Delivered
             | DeliveryState::Skipped
@@ -54,6 +59,7 @@ pub(super) fn tally(redriven: u64, wave: &[WaveResult], old: &BTreeMap<String, u
             | DeliveryState::Cancelled
             | DeliveryState::Resolved => false,
         };
+        tally.results += result.count;
         if !failed {
             continue;
         }
@@ -125,11 +131,13 @@ mod tests {
             result(InFlight, true, Some("http_502"), 1),
             result(Dead, true, Some("connect"), 2),
             result(Dead, true, Some("http_400"), 3),
+            result(Pending, true, Some("interrupted"), 5),
+            result(InFlight, true, Some("interrupted"), 1),
         ];
         let expected = Tally { results: 62, returned: 7, failed: 10, reason: Some("http_502".to_owned()) };
-        assert_eq!(tally(71, &wave, &old()), expected);
+        assert_eq!(tally(77, &wave, &old()), expected);
         assert_eq!(tally(0, &[], &old()), Tally::default());
-        assert_eq!(tally(80, &wave, &old()).results, 71, "nine have moved on");
+        assert_eq!(tally(86, &wave, &old()).results, 71, "nine have moved on");
     }
 
     #[test]

@@ -10,7 +10,7 @@ const JOB: &str = "m-17:adyen:2026-01-31";
 const POLICY: &str = "base = \"1m\", factor = 2.0, cap = \"30m\", jitter = \"equal\"";
 const QUICK: (&str, &str) = (POLICY, "base = \"400ms\", factor = 2.0, cap = \"2s\", jitter = \"none\"");
 
-async fn nightly(worker: &Receiver, edits: &[(&str, &str)]) -> Gateway {
+pub async fn nightly(worker: &Receiver, edits: &[(&str, &str)]) -> Gateway {
     let address = worker.addr.to_string();
     let places = [("127.0.0.1/32:9001", "127.0.0.1/32"), ("127.0.0.1:9001", address.as_str())];
     let mut gateway = example("payment-reconciliation", &[&places[..], edits].concat());
@@ -18,12 +18,12 @@ async fn nightly(worker: &Receiver, edits: &[(&str, &str)]) -> Gateway {
     gateway
 }
 
-fn job(key: &str) -> Value {
+pub fn job(key: &str) -> Value {
     json!({"type": "reconciliation.due", "key": key, "deadline": "2199-02-01T06:00:00Z",
            "payload": {"merchant": key, "total": "ten"}})
 }
 
-async fn job_row(gateway: &Gateway, key: &str) -> Value {
+pub async fn job_row(gateway: &Gateway, key: &str) -> Value {
     let rows = gateway.get(&format!("deliveries?key={key}")).await["items"].as_array().unwrap().clone();
     assert_eq!(rows.len(), 1, "one job, one delivery");
     gateway.delivery(rows[0]["id"].as_str().unwrap()).await

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const RATE: &str = "rate = { per_second = 50, burst = 100 }";
-const NO_RATE: (&str, &str) = (RATE, "rate = { per_second = 10000, burst = 10000 }");
-const QUICK: (&str, &str) =
+pub const NO_RATE: (&str, &str) = (RATE, "rate = { per_second = 10000, burst = 10000 }");
+pub const QUICK: (&str, &str) =
     ("delays = [\"30s\", \"2m\"], jitter = \"equal\"", "delays = [\"50ms\"], jitter = \"none\"");
 
-async fn batches(provider: &Receiver, edits: &[(&str, &str)]) -> Gateway {
+pub async fn batches(provider: &Receiver, edits: &[(&str, &str)]) -> Gateway {
     let address = provider.addr.to_string();
     let places = [("127.0.0.1/32:9003", "127.0.0.1/32"), ("127.0.0.1:9003", address.as_str())];
     let mut gateway = example("throttled-batch", &[&places[..], edits].concat());
@@ -21,12 +21,12 @@ async fn batches(provider: &Receiver, edits: &[(&str, &str)]) -> Gateway {
     gateway
 }
 
-fn batch(count: usize, from: usize) -> Value {
+pub fn batch(count: usize, from: usize) -> Value {
     let item = |n| json!({"type": "reminder.due", "key": format!("reminder:{n}"), "payload": {"reminder": n}});
     json!({"events": (from..from + count).map(item).collect::<Vec<_>>()})
 }
 
-async fn publish(gateway: &Gateway, batch: &Value) {
+pub async fn publish(gateway: &Gateway, batch: &Value) {
     let answer = gateway.post("events", batch).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     let items = answer.json()["items"].as_array().unwrap().clone();
@@ -34,7 +34,7 @@ async fn publish(gateway: &Gateway, batch: &Value) {
 }
 
 /// The endpoint's counters, and that the lists agree with them.
-async fn counters(gateway: &Gateway) -> [u64; 4] {
+pub async fn counters(gateway: &Gateway) -> [u64; 4] {
     let endpoint = gateway.get("endpoints/reminders").await;
     let counts = ["pending", "available", "in_flight", "dead"].map(|name| endpoint[name].as_u64().unwrap());
     assert_eq!(all(gateway, "dlq?").await.len() as u64, counts[3], "{endpoint}");
