@@ -212,5 +212,5 @@ pub(super) fn destination_down(done: &str, down: &[Down]) -> Problem {
     let detail = format!("nothing was {done}, for these destinations are down: {}", all.join("; "));
     Problem::new(StatusCode::CONFLICT, "destination_down", detail)
         .with("destinations", json!(down))
-        .with("remedy", "try when they answer again, narrow the filter to other hosts, or use `force`")
+        .with("remedy", "try when they answer again, narrow the filter to other hosts, or set `force` (`--force`)")
 }

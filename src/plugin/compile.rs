@@ -4,8 +4,8 @@
 //! the work is done by a process of its own: this same binary with [`SUBCOMMAND`], which bounds its own CPU time and
 //! memory, has one thread and no environment, reads wasm and gives back an artefact or a refusal.
 //!
-//! Input: three little-endian `u64`, the [`Standing`] and the CPU seconds and bytes of address space that it may take,
-//! then the wasm. Output: the artefact and exit code 0, or a message on standard error and exit code 3.
+//! Input: three little-endian `u64`, its standing in line for a processor and the CPU seconds and bytes of address space
+//! that it may take, then the wasm. Output: the artefact and exit code 0, or a message on standard error and exit code 3.
 //!
 //! What the parent does for it, it does on a thread for work that blocks: starting a process halts the thread that
 //! asks, and an artefact of many megabytes is moved as it grows.
