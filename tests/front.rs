@@ -6,6 +6,8 @@
 mod admin;
 #[path = "front/admin_refusals.rs"]
 mod admin_refusals;
+#[path = "front/console.rs"]
+mod console;
 #[path = "front/desk.rs"]
 mod desk;
 #[path = "front/edge.rs"]

@@ -10,6 +10,7 @@ mod deliveries;
 mod endpoints;
 mod estate;
 mod events;
+mod explain;
 mod hint;
 mod idempotency;
 mod input;
@@ -23,10 +24,12 @@ mod query;
 mod rejections;
 mod stats;
 mod status;
+mod system;
 mod trials;
 
 pub use dead_letters::{Desk, Down};
 pub use estate::{Endpoint, Estate, Plugin, Shown, Source, Tenant};
+pub use explain::{Examiner, Posed};
 pub use past::{DryRun, DryRunPage, Rehearsal, Replay, ReplayedPage, Unheard};
 pub use plugins::{Refusal, Shipment, Shipped, Shipyard};
 pub use pull::Consumers;
@@ -43,8 +46,10 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http_body::Body;
 use hyper::body::Incoming;
 use place::{DlqVerb, Place, PluginVerb, Scope};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -61,6 +66,8 @@ pub struct Settings {
     pub in_flight_bytes_max: u64,
     /// How long the key of a published event is remembered.
     pub dedup_window: Duration,
+    /// What operators are told of how the gateway was started.
+    pub about: Map<String, Value>,
 }
 
 impl Settings {
@@ -71,6 +78,7 @@ impl Settings {
             request_bytes_max: 25 << 20,
             in_flight_bytes_max: 100 << 20,
             dedup_window: Duration::from_secs(7 * 24 * 3600),
+            about: Map::new(),
         }
     }
 }
@@ -96,12 +104,20 @@ pub struct Admin {
     estate: ArcSwap<Estate>,
     budget: Arc<Budget>,
     under_way: idempotency::UnderWay,
+    examiner: Option<Arc<dyn Examiner>>,
 }
 
 impl Admin {
     pub fn new(settings: Settings, state: State) -> Self {
         let budget = Budget::new(settings.in_flight_bytes_max);
-        Admin { settings, state, estate: ArcSwap::default(), budget, under_way: idempotency::UnderWay::default() }
+        let under_way = idempotency::UnderWay::default();
+        Admin { settings, state, estate: ArcSwap::default(), budget, under_way, examiner: None }
+    }
+
+    /// Without it, no request is explained.
+    #[must_use]
+    pub fn with_examiner(self, examiner: Arc<dyn Examiner>) -> Self {
+        Admin { examiner: Some(examiner), ..self }
     }
 
     /// From the next request on, this is what is configured.
@@ -109,7 +125,23 @@ impl Admin {
         self.estate.store(Arc::new(estate));
     }
 
-    async fn answer(&self, head: &Parts, body: Incoming, connection: &Connection) -> Result<Answer, Problem> {
+    /// What the listener does with a request, for one that is made in this process. `connection` is whose wish it is.
+    pub async fn ask<B>(&self, request: http::Request<B>, connection: &Connection) -> Answer
+    where
+        B: Body<Data = Bytes> + Unpin + Send,
+    {
+        let (head, body) = request.into_parts();
+        let mut answer = self.answer(&head, body, connection).await.unwrap_or_else(Problem::into_answer);
+        let headers = answer.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        answer
+    }
+
+    async fn answer<B>(&self, head: &Parts, body: B, connection: &Connection) -> Result<Answer, Problem>
+    where
+        B: Body<Data = Bytes> + Unpin + Send,
+    {
         let place = Place::of(head.uri.path());
         if let Some(open) = place.as_ref().and_then(Place::without_token) {
             return self.tell_status(open, head).await;
@@ -118,6 +150,7 @@ impl Admin {
         let place = place.ok_or_else(not_found)?;
         let estate = self.estate.load_full();
         let (name, scope) = match place {
+            Place::System => return self.system(head),
             Place::Tenants => {
                 only(&head.method, "GET")?;
                 return estate.tenants(head.uri.query());
@@ -211,6 +244,7 @@ impl At<'_> {
             Scope::Plugin(name) => self.plugin(name).await,
             Scope::PluginAttempts(name) => self.plugin_attempts(name).await,
             Scope::ForgetSecret(_)
+            | Scope::ExplainSource(_)
             | Scope::EndpointVerb(..)
             | Scope::Pull(..)
             | Scope::PluginVerb(..)
@@ -226,6 +260,7 @@ impl At<'_> {
         match scope {
             Scope::Events => self.publish(body, token).await,
             Scope::ForgetSecret(name) => self.forget_secret(name, body).await,
+            Scope::ExplainSource(name) => self.explain_source(name, body),
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
             Scope::Pull(name, verb) => self.pull(name, verb, body).await,
             Scope::DeliveryVerb(id, verb) => self.change_delivery(id, verb, body).await,
@@ -264,12 +299,7 @@ impl At<'_> {
 
 impl Handler for Admin {
     async fn handle(&self, request: http::Request<Incoming>, connection: &Connection) -> Answer {
-        let (head, body) = request.into_parts();
-        let mut answer = self.answer(&head, body, connection).await.unwrap_or_else(Problem::into_answer);
-        let headers = answer.headers_mut();
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        answer
+        self.ask(request, connection).await
     }
 }
 

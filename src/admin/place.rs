@@ -62,6 +62,7 @@ pub(super) enum Place<'a> {
     Ready,
     Metrics,
     Tenants,
+    System,
     In(&'a str, Scope<'a>),
 }
 
@@ -72,6 +73,7 @@ pub(super) enum Scope<'a> {
     Sources,
     Source(&'a str),
     ForgetSecret(&'a str),
+    ExplainSource(&'a str),
     Endpoints,
     Endpoint(&'a str),
     EndpointVerb(&'a str, EndpointVerb),
@@ -112,6 +114,7 @@ impl<'a> Place<'a> {
             ["readyz"] => Place::Ready,
             ["metrics"] => Place::Metrics,
             ["v1", "tenants"] => Place::Tenants,
+            ["v1", "system"] => Place::System,
             ["v1", "tenants", tenant, rest @ ..] => Place::In(tenant, Scope::of(rest)?),
             _ => return None,
         };
@@ -122,7 +125,7 @@ impl<'a> Place<'a> {
     pub(super) fn without_token(&self) -> Option<Self> {
         match self {
             Place::Health | Place::Ready | Place::Metrics => Some(*self),
-            Place::Tenants | Place::In(..) => None,
+            Place::Tenants | Place::System | Place::In(..) => None,
         }
     }
 }
@@ -134,6 +137,7 @@ impl<'a> Scope<'a> {
             ["sources"] => Scope::Sources,
             ["sources", name] => Scope::Source(name),
             ["sources", name, "forget-secret"] => Scope::ForgetSecret(name),
+            ["sources", name, "explain"] => Scope::ExplainSource(name),
             ["endpoints"] => Scope::Endpoints,
             ["endpoints", name] => Scope::Endpoint(name),
             ["endpoints", name, "secret"] => Scope::EndpointSecret(name),
@@ -200,6 +204,7 @@ impl<'a> Scope<'a> {
     pub(super) fn allow(self) -> &'static str {
         match self {
             Scope::ForgetSecret(_)
+            | Scope::ExplainSource(_)
             | Scope::EndpointVerb(..)
             | Scope::Pull(..)
             | Scope::PluginVerb(..)
