@@ -275,7 +275,6 @@ async fn a_filter_that_is_none_is_refused_and_told() {
         ("deliveries?state=gone", 422),
         ("dlq/redrive?stat=dead", 422),
         ("dlq/redrive?marked=1", 422),
-        ("deliveries?cursor=x", 400),
     ] {
         let reply = browser.get(&format!("/console/t/acme/{path}")).await;
         assert_eq!(reply.status, status, "{path}");
