@@ -55,7 +55,8 @@ impl<'a> Api<'a> {
         if let Some(key) = ask.key.and_then(|key| HeaderValue::from_str(key).ok()) {
             request.headers_mut().insert("idempotency-key", key);
         }
-        self.admin.ask(request, self.connection).await
+        // Some pages ask for much at once.
+        Box::pin(self.admin.ask(request, self.connection)).await
     }
 
     /// The answer as it is, for what is handed on.

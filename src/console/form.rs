@@ -76,7 +76,8 @@ mod tests {
     fn what_was_read_is_written_again() {
         let mut form = Form::of_query(Some("state=dead&q=a%26b&type=&x=1"));
         assert_eq!(form.text("x").as_deref(), Some("1"));
-        assert_eq!((form.look("q"), form.text("type")), ("a&b", None));
+        assert_eq!(form.text("type"), None);
+        assert_eq!(form.look("q"), "a&b");
         assert_eq!(form.query(), "?state=dead&q=a%26b");
         assert_eq!(form.with("state", "").query(), "?q=a%26b");
         assert!(Form::of_query(Some("a=&b=")).is_empty());

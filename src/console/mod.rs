@@ -189,7 +189,8 @@ impl Console {
             _ => {
                 let api = Api::new(&self.admin, session.token(), connection);
                 let page = self.page(&session, Theme::of(&head.headers));
-                pages::change(self, page, &api, &session, path, head.uri.query(), form).await
+                let sent = pages::Sent { session: &session, path, query: head.uri.query(), form };
+                pages::change(self, page, &api, sent).await
             }
         }
     }

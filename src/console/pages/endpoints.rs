@@ -124,9 +124,8 @@ pub(super) async fn change(ask: Ask<'_>, session: &Session, name: &str, verb: &s
     let why = form.text("why");
     let body = match verb {
         "pause" => {
-            let span = form
-                .text("for")
-                .map(|span| crate::duration::parse(&span).map_err(|rule| Told::invalid("for", &rule.to_string())));
+            let span =
+                form.text("for").map(|span| crate::duration::parse(&span).map_err(|rule| Told::invalid("for", &rule)));
             let until = match span.transpose() {
                 Ok(span) => span.filter(|span| *span > Duration::ZERO).map(|span| ask.page.now.plus(span)),
                 Err(told) => return shown(ask, name, Some(told)).await,

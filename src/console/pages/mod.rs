@@ -32,6 +32,14 @@ struct Ask<'a> {
     tenant: &'a str,
 }
 
+/// A form that was sent.
+pub(super) struct Sent<'a> {
+    pub(super) session: &'a Session,
+    pub(super) path: &'a str,
+    pub(super) query: Option<&'a str>,
+    pub(super) form: Form,
+}
+
 type Shown = Result<Answer, Told>;
 
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -138,15 +146,8 @@ pub(super) async fn show(console: &Console, mut page: Page, api: &Api<'_>, path:
     shown.unwrap_or_else(|told| refused(frame, &told, path))
 }
 
-pub(super) async fn change(
-    console: &Console,
-    mut page: Page,
-    api: &Api<'_>,
-    session: &Session,
-    path: &str,
-    query: Option<&str>,
-    form: Form,
-) -> Answer {
+pub(super) async fn change(console: &Console, mut page: Page, api: &Api<'_>, sent: Sent<'_>) -> Answer {
+    let Sent { session, path, query, form } = sent;
     let query = Form::of_query(query);
     let parts = parts(path);
     framed(api, &mut page, path, &query, &parts).await;

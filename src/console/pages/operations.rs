@@ -46,7 +46,7 @@ impl Operation {
 
     fn percent(&self) -> u64 {
         let wanted = self.done + self.left;
-        if wanted == 0 { 100 } else { self.done * 100 / wanted }
+        (self.done * 100).checked_div(wanted).unwrap_or(100)
     }
 }
 

@@ -113,7 +113,7 @@ fn of_plugins(page: &Page, plugins: &[Plugin], notices: &mut Vec<Notice>) {
         if let Some(trial) = plugin.trial.as_ref() {
             match (trial.state.as_str(), &trial.ended) {
                 ("running", _) => {
-                    note("running", format!("plugin {}: a {} of {} runs", plugin.name, trial.kind, trial.share))
+                    note("running", format!("plugin {}: a {} of {} runs", plugin.name, trial.kind, trial.share));
                 }
                 ("rolled_back", Some(ended)) if page.now.since(ended.at) < DAY => {
                     let why = ended.why.as_deref().unwrap_or("it went beyond its bounds");

@@ -127,7 +127,7 @@ pub(super) async fn dry_run(ask: Ask<'_>, name: &str, mut form: Form) -> Shown {
     });
     let begin = match since.as_deref().map(crate::duration::parse).transpose() {
         Ok(span) => span.map(|span| ask.page.now.minus(span)),
-        Err(rule) => return shown(ask, name, Some(Told::invalid("since", &rule.to_string()))).await,
+        Err(rule) => return shown(ask, name, Some(Told::invalid("since", &rule))).await,
     };
     let number = match number.transpose() {
         Ok(number) => number,
