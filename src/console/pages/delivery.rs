@@ -319,7 +319,7 @@ pub(super) async fn fixture(ask: Ask<'_>, id: &str) -> Shown {
 mod tests {
     use super::*;
 
-    fn attempt(fields: Value) -> Attempt {
+    fn attempt(fields: &Value) -> Attempt {
         let mut all = json!({
             "id": "att", "number": 1, "generation": 1, "revision": 0, "started_at": "2026-01-01T00:00:00.000Z",
             "duration_ms": 500, "outcome": "answered", "status": 503, "verdict": "retryable", "reason": "http_503",
@@ -331,24 +331,24 @@ mod tests {
         serde_json::from_value(all).unwrap()
     }
 
-    fn said(fields: Value) -> String {
+    fn said(fields: &Value) -> String {
         let retry = json!({ "max_attempts": 3, "jitter": "equal", "delays": ["5s", "30s"] });
-        let all = [attempt(json!({ "disposition": "released" })), attempt(fields)];
+        let all = [attempt(&json!({ "disposition": "released" })), attempt(fields)];
         told(&all, &all[1], Some(&retry))
     }
 
     #[test]
     fn why_it_is_tried_again_then() {
         assert_eq!(
-            said(json!({ "number": 2 })),
+            said(&json!({ "number": 2 })),
             "tried again after 5 s, at 2026-01-01T00:00:05.500Z; step 1 of the endpoint's policy of today is 5 s, of which \
              half is by chance"
         );
-        let asked = said(json!({ "number": 2, "response_headers": [["Retry-After", "7"]] }));
+        let asked = said(&json!({ "number": 2, "response_headers": [["Retry-After", "7"]] }));
         assert!(asked.ends_with("; the receiver asked for that by Retry-After: 7"), "{asked}");
-        let cut = said(json!({ "number": 2, "clamped_from_ms": 864_000_000 }));
+        let cut = said(&json!({ "number": 2, "clamped_from_ms": 864_000_000 }));
         assert!(cut.ends_with("; 10 d was wished for, and cut"), "{cut}");
-        let dead = |verdict| said(json!({ "number": 2, "disposition": "dead", "next_at": null, "verdict": verdict }));
+        let dead = |verdict| said(&json!({ "number": 2, "disposition": "dead", "next_at": null, "verdict": verdict }));
         assert!(dead("terminal").contains("terminal (http_503), which no retry mends"));
         assert!(dead("retryable").ends_with("its budget is spent with attempt 1 of 3"));
     }
