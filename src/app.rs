@@ -2,10 +2,12 @@
 //!
 //! Start: ledger → resources → interrupted work → listeners. Stop: ingress → dispatch → admin → ledger.
 
+mod about;
 mod consumers;
 mod contents;
 mod desk;
 mod estate;
+mod examiner;
 mod past;
 mod shipping;
 mod token;
@@ -14,6 +16,7 @@ mod trials;
 use crate::admin::{Admin, Serving};
 use crate::clock::{Clock, ClockWatch, SystemClock};
 use crate::config::{self, Env, Settings};
+use crate::console::{self, Console};
 use crate::dispatch::{self, Crew, Dispatcher, Stop, Targets};
 use crate::egress::{self, AllowRule};
 use crate::entropy::{Entropy, SystemEntropy};
@@ -28,6 +31,7 @@ use crate::{admin, operations};
 use contents::Contents;
 use desk::DeadLetterDesk;
 use estate::Rooms;
+use examiner::Examining;
 use past::Rehearsals;
 use shipping::Shipping;
 use std::io;
@@ -179,9 +183,19 @@ impl Gateway {
             metrics: metrics.clone(),
             serving: is_serving,
         };
-        let admin_settings =
-            admin::Settings { body_bytes_max: settings.limits.body_bytes_max, ..admin::Settings::with_token(token) };
-        let admin = Arc::new(Admin::new(admin_settings, state));
+        let admin_settings = admin::Settings {
+            body_bytes_max: settings.limits.body_bytes_max,
+            about: about::of(&settings, [ingress_address, admin_address], clock.now()),
+            ..admin::Settings::with_token(token)
+        };
+        let examiner = Arc::new(Examining(Arc::clone(&ingress)));
+        let admin = Arc::new(Admin::new(admin_settings, state).with_examiner(examiner));
+        let console = Arc::new(Console::new(
+            console::Settings { hosts: settings.server.admin_hosts.clone() },
+            Arc::clone(&admin),
+            Arc::clone(&clock),
+            Arc::clone(&entropy),
+        ));
 
         let alerts = Arc::new(operations::Watch::new(Arc::clone(&shared), Arc::clone(&watch)));
         let rooms = Arc::new(Rooms {
@@ -242,7 +256,7 @@ impl Gateway {
         let listening = listening("ingress", ingress_address, ingress_socket)?;
         let ingress_task = tokio::spawn(http::serve(listening, ingress, limits.clone(), tokens.ingress.clone()));
         let listening = self::listening("admin", admin_address, admin_socket)?;
-        let admin_task = tokio::spawn(http::serve(listening, admin, limits, tokens.admin.clone()));
+        let admin_task = tokio::spawn(http::serve(listening, console, limits, tokens.admin.clone()));
         serving.send_replace(Serving::Open);
         tracing::info!(ingress = %ingress_address, admin = %admin_address, "serving");
         Ok(Gateway {

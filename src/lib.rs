@@ -5,6 +5,7 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod console;
 pub mod crash;
 pub mod delivery;
 pub mod dispatch;

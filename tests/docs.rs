@@ -171,7 +171,15 @@ fn routes_of_the_code() -> BTreeSet<Route> {
             }
             parts => {
                 let is_trial = line.contains("Scope::Trial(");
-                let verbs = ["ForgetSecret", "PluginVerb", "PullVerb", "DlqVerb", "Scope::Replay", "CancelMany"];
+                let verbs = [
+                    "ForgetSecret",
+                    "ExplainSource",
+                    "PluginVerb",
+                    "PullVerb",
+                    "DlqVerb",
+                    "Scope::Replay",
+                    "CancelMany",
+                ];
                 let is_verb = is_trial || verbs.iter().any(|verb| line.contains(verb));
                 let method = if is_verb { "POST" } else { "GET" };
                 if is_trial {

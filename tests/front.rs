@@ -10,6 +10,8 @@ mod admin_refusals;
 mod again;
 #[path = "front/alerts.rs"]
 mod alerts;
+#[path = "front/console.rs"]
+mod console;
 #[path = "front/desk.rs"]
 mod desk;
 #[path = "front/edge.rs"]

@@ -20,6 +20,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("dispatch", &["delivery", "verify", "ledger", "plugin", "egress"]),
     ("operations", &["delivery", "verify", "ledger"]),
     ("admin", &["delivery", "verify", "ledger", "http"]),
+    ("console", &["delivery", "http", "admin"]),
     ("config", &["delivery", "verify", "egress", "plugin"]),
     (
         "app",
@@ -35,6 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "dispatch",
             "operations",
             "admin",
+            "console",
             "config",
         ],
     ),
@@ -58,6 +60,7 @@ const OUTSIDE_CRATES: &[(&str, &[&str])] = &[
     ("sfv", &["verify"]),
     ("webpki", &["verify"]),
     ("x509_parser", &["verify"]),
+    ("askama", &["console"]),
 ];
 
 fn rust_files(dir: &Path) -> Vec<PathBuf> {

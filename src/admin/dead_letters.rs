@@ -117,9 +117,9 @@ impl At<'_> {
 
     pub(super) async fn dead_groups(&self) -> Result<Answer, Problem> {
         let mut query = Query::of(self.query);
-        let filter = query.dead()?;
+        let (filter, by) = (query.dead()?, query.grouping()?.unwrap_or_default());
         query.finish()?;
-        let groups = self.ledger().dead_groups(self.tenant.key, &filter).await;
+        let groups = self.ledger().dead_groups(self.tenant.key, &filter, by).await;
         Ok(answer::json(&json!({ "items": groups.map_err(|error| ledger_problem(&error))?, "next": null })))
     }
 

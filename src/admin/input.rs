@@ -4,7 +4,7 @@ use super::Settings;
 use crate::http::{Budget, Connection, Problem, Reservation, collect};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use hyper::body::Incoming;
+use http_body::Body as HttpBody;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -21,7 +21,7 @@ pub(super) struct Body {
 
 pub(super) async fn body(
     headers: &HeaderMap,
-    body: Incoming,
+    body: impl HttpBody<Data = Bytes> + Unpin,
     settings: &Settings,
     budget: &Arc<Budget>,
     connection: &Connection,

@@ -11,6 +11,7 @@ mod deliveries;
 mod endpoints;
 mod estate;
 mod events;
+mod explain;
 mod export;
 mod hint;
 mod idempotency;
@@ -28,10 +29,12 @@ mod resend;
 mod stats;
 mod status;
 mod sweeps;
+mod system;
 mod trials;
 
 pub use dead_letters::{Desk, Down};
 pub use estate::{Endpoint, Estate, Plugin, Shown, Source, Tenant};
+pub use explain::{Examiner, Posed};
 pub use past::{DryRun, DryRunPage, Rehearsal, Replay, ReplayedPage, Unheard};
 pub use plugins::{Refusal, Shipment, Shipped, Shipyard};
 pub use pull::Consumers;
@@ -48,8 +51,10 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http_body::Body;
 use hyper::body::Incoming;
 use place::{DlqVerb, Place, PluginVerb, Scope};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -66,6 +71,8 @@ pub struct Settings {
     pub in_flight_bytes_max: u64,
     /// How long the key of a published event is remembered.
     pub dedup_window: Duration,
+    /// What operators are told of how the gateway was started.
+    pub about: Map<String, Value>,
 }
 
 impl Settings {
@@ -76,6 +83,7 @@ impl Settings {
             request_bytes_max: 25 << 20,
             in_flight_bytes_max: 100 << 20,
             dedup_window: Duration::from_secs(7 * 24 * 3600),
+            about: Map::new(),
         }
     }
 }
@@ -102,6 +110,7 @@ pub struct Admin {
     budget: Arc<Budget>,
     under_way: idempotency::UnderWay,
     exports: Arc<Semaphore>,
+    examiner: Option<Arc<dyn Examiner>>,
 }
 
 impl Admin {
@@ -114,7 +123,14 @@ impl Admin {
             budget,
             under_way: idempotency::UnderWay::default(),
             exports: Arc::new(Semaphore::new(export::EXPORTS_MAX)),
+            examiner: None,
         }
+    }
+
+    /// Without it, no request is explained.
+    #[must_use]
+    pub fn with_examiner(self, examiner: Arc<dyn Examiner>) -> Self {
+        Admin { examiner: Some(examiner), ..self }
     }
 
     /// From the next request on, this is what is configured.
@@ -122,7 +138,23 @@ impl Admin {
         self.estate.store(Arc::new(estate));
     }
 
-    async fn answer(&self, head: &Parts, body: Incoming, connection: &Connection) -> Result<Answer, Problem> {
+    /// What the listener does with a request, for one that is made in this process. `connection` is whose wish it is.
+    pub async fn ask<B>(&self, request: http::Request<B>, connection: &Connection) -> Answer
+    where
+        B: Body<Data = Bytes> + Unpin + Send,
+    {
+        let (head, body) = request.into_parts();
+        let mut answer = self.answer(&head, body, connection).await.unwrap_or_else(Problem::into_answer);
+        let headers = answer.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        answer
+    }
+
+    async fn answer<B>(&self, head: &Parts, body: B, connection: &Connection) -> Result<Answer, Problem>
+    where
+        B: Body<Data = Bytes> + Unpin + Send,
+    {
         let place = Place::of(head.uri.path());
         if let Some(open) = place.as_ref().and_then(Place::without_token) {
             return self.tell_status(open, head).await;
@@ -131,6 +163,7 @@ impl Admin {
         let place = place.ok_or_else(not_found)?;
         let estate = self.estate.load_full();
         let (name, scope) = match place {
+            Place::System => return self.system(head),
             Place::Tenants => {
                 only(&head.method, "GET")?;
                 return estate.tenants(head.uri.query());
@@ -231,6 +264,7 @@ impl At<'_> {
             Scope::Plugin(name) => self.plugin(name).await,
             Scope::PluginAttempts(name) => self.plugin_attempts(name).await,
             Scope::ForgetSecret(_)
+            | Scope::ExplainSource(_)
             | Scope::EndpointVerb(..)
             | Scope::Pull(..)
             | Scope::Replay(_)
@@ -248,6 +282,7 @@ impl At<'_> {
         match scope {
             Scope::Events => self.publish(body, token).await,
             Scope::ForgetSecret(name) => self.forget_secret(name, body).await,
+            Scope::ExplainSource(name) => self.explain_source(name, body),
             Scope::EndpointVerb(name, verb) => self.change_endpoint(name, verb, body).await,
             Scope::Pull(name, verb) => self.pull(name, verb, body).await,
             Scope::Replay(name) => self.replay(name, body).await,
@@ -292,12 +327,7 @@ impl At<'_> {
 
 impl Handler for Admin {
     async fn handle(&self, request: http::Request<Incoming>, connection: &Connection) -> Answer {
-        let (head, body) = request.into_parts();
-        let mut answer = self.answer(&head, body, connection).await.unwrap_or_else(Problem::into_answer);
-        let headers = answer.headers_mut();
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        answer
+        self.ask(request, connection).await
     }
 }
 

@@ -65,6 +65,7 @@ pub(super) enum Place<'a> {
     Metrics,
     Tenants,
     Alerts,
+    System,
     In(&'a str, Scope<'a>),
 }
 
@@ -75,6 +76,7 @@ pub(super) enum Scope<'a> {
     Sources,
     Source(&'a str),
     ForgetSecret(&'a str),
+    ExplainSource(&'a str),
     Endpoints,
     Endpoint(&'a str),
     EndpointVerb(&'a str, EndpointVerb),
@@ -121,6 +123,7 @@ impl<'a> Place<'a> {
             ["metrics"] => Place::Metrics,
             ["v1", "alerts"] => Place::Alerts,
             ["v1", "tenants"] => Place::Tenants,
+            ["v1", "system"] => Place::System,
             ["v1", "tenants", tenant, rest @ ..] => Place::In(tenant, Scope::of(rest)?),
             _ => return None,
         };
@@ -131,7 +134,7 @@ impl<'a> Place<'a> {
     pub(super) fn without_token(&self) -> Option<Self> {
         match self {
             Place::Health | Place::Ready | Place::Metrics => Some(*self),
-            Place::Tenants | Place::Alerts | Place::In(..) => None,
+            Place::Tenants | Place::System | Place::Alerts | Place::In(..) => None,
         }
     }
 }
@@ -143,6 +146,7 @@ impl<'a> Scope<'a> {
             ["sources"] => Scope::Sources,
             ["sources", name] => Scope::Source(name),
             ["sources", name, "forget-secret"] => Scope::ForgetSecret(name),
+            ["sources", name, "explain"] => Scope::ExplainSource(name),
             ["endpoints"] => Scope::Endpoints,
             ["endpoints", name] => Scope::Endpoint(name),
             ["endpoints", name, "secret"] => Scope::EndpointSecret(name),
@@ -216,6 +220,7 @@ impl<'a> Scope<'a> {
     pub(super) fn allow(self) -> &'static str {
         match self {
             Scope::ForgetSecret(_)
+            | Scope::ExplainSource(_)
             | Scope::EndpointVerb(..)
             | Scope::Pull(..)
             | Scope::Replay(_)

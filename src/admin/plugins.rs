@@ -12,7 +12,7 @@ use crate::ledger::{History, LedgerError, TrialRow, VersionRow, VersionState};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use hyper::body::Incoming;
+use http_body::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -163,7 +163,7 @@ impl At<'_> {
         &self,
         name: &str,
         headers: &HeaderMap,
-        body: Incoming,
+        body: impl Body<Data = Bytes> + Unpin,
         connection: &crate::http::Connection,
     ) -> Result<Answer, Problem> {
         let (name, plugin) = self.changeable(name)?;

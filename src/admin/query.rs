@@ -5,7 +5,7 @@ use crate::delivery::{DeliveryId, DeliveryState, EventId, Name, PluginVersionId}
 use crate::duration;
 use crate::http::Problem;
 use crate::ledger::{
-    Cursor, DeadFilter, DeliveryFilter, EventFilter, PageRequest, PastFilter, RejectionFilter, WhichAlerts,
+    Cursor, DeadBy, DeadFilter, DeliveryFilter, EventFilter, PageRequest, PastFilter, RejectionFilter, WhichAlerts,
 };
 use http::StatusCode;
 use std::str::FromStr;
@@ -183,6 +183,15 @@ impl Query {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail).with("parameter", field)
         })?;
         Ok(filter)
+    }
+
+    pub(super) fn grouping(&mut self) -> Result<Option<DeadBy>, Problem> {
+        self.read("by", "one of destination, endpoint, plugin_version", |value| match value {
+            "destination" => Some(DeadBy::Destination),
+            "endpoint" => Some(DeadBy::Endpoint),
+            "plugin_version" => Some(DeadBy::PluginVersion),
+            _ => None,
+        })
     }
 
     pub(super) fn state(&mut self) -> Result<Option<DeliveryState>, Problem> {

@@ -33,7 +33,7 @@ impl Admin {
                 let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
                 Ok(answer::typed(content_type, text.into()))
             }
-            Place::Tenants | Place::Alerts | Place::In(..) => Err(not_found()),
+            Place::Tenants | Place::System | Place::Alerts | Place::In(..) => Err(not_found()),
         }
     }
 

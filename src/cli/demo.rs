@@ -85,7 +85,7 @@ async fn tour(args: &Demo, metrics: Metrics, context: &mut Context<'_>) -> Resul
     let shown = toured.and_then(|dead| {
         picture.closing(began.elapsed())?;
         let after = if args.exit { AfterTour::Ends } else { AfterTour::StaysUp };
-        picture.by_hand(&folder.0, ingress, &dead, after)
+        picture.by_hand(&folder.0, (ingress, admin), &dead, after)
     });
     if shown.is_ok() && !args.exit {
         // Without a signal handler there is no waiting: the demo ends.

@@ -119,6 +119,13 @@ fn server() -> Vec<Key> {
             "API, console and metrics. Off loopback it is worth a warning.",
         ),
         key(
+            "server.admin_hosts",
+            "list of host names",
+            "[]",
+            "",
+            "Names by which a browser may call the console, besides addresses and `localhost`.",
+        ),
+        key(
             "server.ledger",
             "`sqlite:PATH`",
             format!("sqlite:{}", d.ledger.display()),

@@ -49,6 +49,18 @@ pub(super) fn server(walk: &mut Walk<'_>, root: &mut Section<'_>) -> Server {
                 "give them different ports: the admin API must not be public",
             );
         }
+        for at in s.strings(walk, "admin_hosts").map(|at| at.value).unwrap_or_default() {
+            let is_part = |part: &str| {
+                let of_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+                (1..=63).contains(&part.len()) && part.bytes().all(of_name)
+            };
+            if at.value.len() <= 253 && at.value.split('.').all(is_part) {
+                server.admin_hosts.push(at.value);
+            } else {
+                let message = format!("`{}` is not the name of a host", at.value);
+                walk.reject(&at, message, "write the name alone, e.g. \"hookgate.internal\", without scheme and port");
+            }
+        }
         if let Some(at) = s.string(walk, "ledger")
             && let Some(path) = ledger(walk, &at)
         {

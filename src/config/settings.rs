@@ -34,6 +34,8 @@ pub struct Server {
     pub ingress: SocketAddr,
     /// API, console and metrics.
     pub admin: SocketAddr,
+    /// Names by which browsers may call the console, besides addresses and `localhost`.
+    pub admin_hosts: Vec<String>,
     /// The SQLite database.
     pub ledger: PathBuf,
     /// How long a stop waits for what is on the wire.
@@ -55,6 +57,7 @@ impl Default for Server {
         Server {
             ingress: loopback(8080),
             admin: loopback(8081),
+            admin_hosts: Vec::new(),
             ledger: PathBuf::from("hookgate-data/ledger.db"),
             shutdown_grace: Duration::from_secs(25),
             public_url: None,

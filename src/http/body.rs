@@ -5,9 +5,8 @@ use super::listener::Connection;
 use super::problem::Problem;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
-use http_body::Body as _;
+use http_body::Body;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -85,8 +84,8 @@ impl BodyFault {
 }
 
 /// The whole body, at most `bytes_max`, as it came: nothing is decoded but the transfer coding.
-pub async fn collect(
-    mut body: Incoming,
+pub async fn collect<B: Body<Data = Bytes> + Unpin>(
+    mut body: B,
     bytes_max: u64,
     budget: &Arc<Budget>,
     connection: &Connection,

@@ -14,6 +14,7 @@ pub use verifier::{Adopting, Verifier};
 
 use crate::clock::{Clock, Timestamp};
 use crate::crash;
+use crate::delivery::Name;
 use crate::http::{Answer, BodyFault, Budget, Connection, Handler, Problem, collect};
 use crate::ledger::{Accept, Accepted, Adopted, Ledger, LedgerError, NewDelivery, Rejected, Slots};
 use crate::secret::Secret;
@@ -82,6 +83,22 @@ impl Ingress {
     /// Writes the rejection log until `stop`. For as long as nobody runs it, what is refused is counted alone.
     pub async fn keep_rejections(&self, stop: CancellationToken) {
         self.book.keep(Arc::clone(&self.ledger), stop).await;
+    }
+
+    /// The check of a request that somebody recorded, step by step. It changes nothing, is counted nowhere, and fetches
+    /// no key. `url` is what the provider called; `None`: the source's own address. `None`: there is no such source.
+    pub fn explain(
+        &self,
+        (tenant, source): (&Name, &Name),
+        (method, url): (&Method, Option<&str>),
+        headers: &http::HeaderMap,
+        body: &Bytes,
+        received_at: Timestamp,
+    ) -> Option<Vec<crate::verify::Step>> {
+        let inlet = self.routes.load().find(&format!("{tenant}/{source}"))?;
+        let own = || format!("/in/{tenant}/{source}").parse().map(|uri| inlet.url_of(&uri)).unwrap_or_default();
+        let url = url.map_or_else(own, str::to_owned);
+        Some(inlet.source.explain(Request { method, url: &url, headers, body, received_at }))
     }
 
     /// What its scheme says of a request, with the provider's keys fetched where it takes them.

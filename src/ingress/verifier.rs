@@ -4,7 +4,7 @@ use crate::http::Answer;
 use crate::ledger::{AdoptedSecret, Ledger, SourceKey};
 use crate::verify::{
     Admission, Answers, ChallengeAnswer, Fetched, KeyAtHand, KeyQuery, KeySource, KeyUrl, Request, Rotation, Source,
-    Stop, Unreachable,
+    Step, Stop, Unreachable,
 };
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// A source's scheme with its secrets.
 pub trait Verifier: Send + Sync + 'static {
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop>;
+
+    /// The same, step by step, for people.
+    fn explain(&self, request: Request<'_>) -> Vec<Step>;
 
     fn answers(&self) -> Answers {
         Answers::Ours
@@ -27,6 +30,10 @@ pub trait Verifier: Send + Sync + 'static {
 }
 
 impl Verifier for Source {
+    fn explain(&self, request: Request<'_>) -> Vec<Step> {
+        Source::explain(self, request)
+    }
+
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         Source::judge(self, request, key)
     }
@@ -81,6 +88,11 @@ impl Adopting {
 }
 
 impl Verifier for Adopting {
+    fn explain(&self, request: Request<'_>) -> Vec<Step> {
+        let made = self.made();
+        made.as_ref().and_then(|made| made.source.as_ref()).unwrap_or(self.waiting.whole()).explain(request)
+    }
+
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         let made = self.made();
         let source = made.as_ref().and_then(|made| made.source.as_ref());
@@ -111,6 +123,10 @@ impl KeySource for NoKeys {
 }
 
 impl Verifier for Rotation {
+    fn explain(&self, request: Request<'_>) -> Vec<Step> {
+        Rotation::explain(self, request)
+    }
+
     fn judge(&self, request: Request<'_>, key: KeyAtHand<'_>) -> Result<Admission, Stop> {
         Rotation::judge(self, request, key)
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::records::{DeadGroup, DeliveryRow, span_is_one, status_is_one, texts_fit};
+use super::records::{DeadBy, DeadGroup, DeliveryRow, span_is_one, status_is_one, texts_fit};
 
 /// Bulk redrives of one tenant that run at once; the others wait for their turn.
 pub const OPERATIONS_RUNNING_MAX: u32 = 2;
@@ -35,7 +35,12 @@ pub trait DeadLetters: Send + Sync + 'static {
     ) -> Result<Page<DeliveryRow>, LedgerError>;
     async fn count_dead(&self, tenant: TenantKey, filter: &DeadFilter) -> Result<u64, LedgerError>;
     /// By host × status × reason, the largest first, at most 1,000.
-    async fn dead_groups(&self, tenant: TenantKey, filter: &DeadFilter) -> Result<Vec<DeadGroup>, LedgerError>;
+    async fn dead_groups(
+        &self,
+        tenant: TenantKey,
+        filter: &DeadFilter,
+        by: DeadBy,
+    ) -> Result<Vec<DeadGroup>, LedgerError>;
     /// Where the dead letters would go, the most of them first, at most 1,000.
     async fn dead_destinations(
         &self,

@@ -59,8 +59,8 @@ pub use queue::{
     Settlement, TenantEntry,
 };
 pub use records::{
-    AttemptRow, BodyRow, Cursor, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth, EndpointState,
-    EventFilter, EventRow, Gauges, Page, PageRequest, Records, RevisionRow,
+    AttemptRow, BodyRow, Cursor, DeadBy, DeadGroup, DeliveryDetail, DeliveryFilter, DeliveryRow, EndpointHealth,
+    EndpointState, EventFilter, EventRow, Gauges, Page, PageRequest, Records, RevisionRow,
 };
 pub use rejections::{
     BodyFacts, REJECTION_DETAIL_BYTES_MAX, REJECTIONS_MAX, REJECTIONS_PER_SOURCE_MAX, Rejected, RejectionFilter,

@@ -266,13 +266,28 @@ pub struct AttemptRow {
     pub request_path: Option<String>,
 }
 
+/// What dead letters have in common to be of one group: host, status and reason, and whatever is said here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeadBy {
+    #[default]
+    Destination,
+    Endpoint,
+    /// The endpoint, and the version of its plugin that had a part in the last attempt: slower than the others.
+    PluginVersion,
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct DeadGroup {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<Name>,
     pub host: String,
     pub status: Option<u16>,
     pub reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plugin_version: Option<PluginVersionId>,
     pub count: u64,
     pub oldest_at: Timestamp,
+    pub newest_at: Timestamp,
     /// One of them, the newest.
     pub sample: DeliveryId,
 }

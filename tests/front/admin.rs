@@ -13,6 +13,9 @@ const ACME: &str = "/v1/tenants/acme";
 async fn configured_resources() {
     let office = office().await;
     assert_golden("tenants", &office.get("/v1/tenants").await);
+    let posed = r#"{"headers":[["X-Hub-Signature-256","other"]],"body":"{}"}"#;
+    assert_golden("source-explained", &office.post("/v1/tenants/acme/sources/github/explain", posed).await);
+    assert_golden("system", &office.get("/v1/system").await);
     assert_golden("tenant", &office.get(ACME).await);
     assert_golden("sources", &office.get(&format!("{ACME}/sources")).await);
     assert_golden("source", &office.get(&format!("{ACME}/sources/github")).await);

@@ -6,14 +6,16 @@ use crate::peer::{Reply, ask};
 use crate::pull::Stall;
 use async_trait::async_trait;
 use hookgate::admin::{
-    Admin, Desk, Down, DryRun, DryRunPage, Endpoint, Estate, Plugin, Refusal, Rehearsal, Replay, ReplayedPage, Serving,
-    Settings, Shipment, Shipped, Shipyard, Shown, Source, State, Tenant, TrialWish, Unheard,
+    Admin, Desk, Down, DryRun, DryRunPage, Endpoint, Estate, Examiner, Plugin, Posed, Refusal, Rehearsal, Replay,
+    ReplayedPage, Serving, Settings, Shipment, Shipped, Shipyard, Shown, Source, State, Tenant, TrialWish, Unheard,
 };
 use hookgate::clock::{Clock, Timestamp};
+use hookgate::console::{self, Console};
 use hookgate::delivery::{
     AttemptId, Bounds, Counts, DeliveryId, DeliveryState, EndpointStatus, EventId, EventTypes, Failing, Health, Mint,
     Name, OnDead, Order, PluginVersionId, Route, Said, Share, TrialId, Tripped, Window,
 };
+use hookgate::entropy::SystemEntropy;
 use hookgate::http::{Limits, serve};
 use hookgate::ledger::{
     AttemptRow, Compared, Course, DeadDestination, DeliveryDetail, DeliveryRow, EndRow, Ending, EndpointCaps,
@@ -22,6 +24,7 @@ use hookgate::ledger::{
 };
 use hookgate::secret::Secret;
 use hookgate::telemetry::Metrics;
+use hookgate::verify::{CheckStep, Step};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -118,6 +121,20 @@ impl Shipyard for Yard {
         let kind = if canary { "canary" } else { "shadow" };
         let noted = self.note(format!("stop {kind} {tenant}/{plugin} by {by}"));
         noted.map(|_| trial(TenantKey(1), canary)).map_err(|refusal| *refusal)
+    }
+}
+
+/// Lets in what is signed by its own name.
+impl Examiner for Yard {
+    fn explain(&self, tenant: &Name, source: &Name, posed: &Posed) -> Option<Vec<Step>> {
+        let Posed { method, url, headers, body, received_at } = posed;
+        let (body, at) = (String::from_utf8_lossy(body), received_at.to_rfc3339());
+        self.asked.lock().unwrap().push(format!("explain {tenant}/{source} {method} {url:?} {body:?} at {at}"));
+        let step = |name, ok, detail: &str| Step { name, ok, detail: detail.to_owned() };
+        let found = step(CheckStep::Presence, true, "header x-hub-signature-256 is there");
+        let is_mine = headers.get("x-hub-signature-256")? == source.as_str();
+        let detail = if is_mine { "secret 1 of 1 made it" } else { "signature_mismatch: <b>none</b> made it" };
+        Some(vec![found, step(CheckStep::Match, is_mine, detail)])
     }
 }
 
@@ -323,6 +340,17 @@ pub async fn office() -> Office {
     office_with(|_| {}).await
 }
 
+/// As the gateway makes it.
+fn about() -> serde_json::Map<String, Value> {
+    let all = json!({
+        "version": "0.1.0", "started_at": NOW, "ingress": "127.0.0.1:8080", "admin": "127.0.0.1:8081",
+        "public_url": null, "ledger": "hookgate-data/ledger.db", "egress_allow": [], "egress_allow_http": false,
+        "payloads_kept": "14d", "rows_kept": "90d",
+    });
+    let Value::Object(all) = all else { panic!("an object") };
+    all
+}
+
 pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
     let ledger = Arc::new(FakeLedger::default());
     let rows = rows();
@@ -359,6 +387,7 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
     slots.configure(vec![caps(1), caps(2)], 10_000, 10_000);
     let (serving, observed) = watch::channel(Serving::Open);
     let mut settings = Settings::with_token(Secret::new(TOKEN));
+    settings.about = about();
     change(&mut settings);
     let yard = Arc::new(Yard::default());
     let stall = Arc::new(Stall::default());
@@ -373,11 +402,13 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
         metrics: metrics(),
         serving: observed,
     };
-    let admin = Admin::new(settings, state);
+    let admin = Admin::new(settings, state).with_examiner(Arc::<Yard>::clone(&yard));
     admin.replace_estate(estate());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, Arc::new(admin), Limits::default(), CancellationToken::new()));
+    let settings = console::Settings { hosts: vec!["console.example".to_owned()] };
+    let console = Console::new(settings, Arc::new(admin), Arc::new(Still), Arc::new(SystemEntropy));
+    tokio::spawn(serve(listener, Arc::new(console), Limits::default(), CancellationToken::new()));
     Office { address, ledger, yard, stall, serving, deliveries }
 }
 

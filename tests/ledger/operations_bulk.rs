@@ -4,7 +4,7 @@ use crate::bench::{Bench, START, dead, delivered, record, retry};
 use crate::support::{name, publication};
 use hookgate::delivery::{DeliveryId, DeliveryState, OperationId, PluginVersionId, Reason};
 use hookgate::ledger::{
-    Advanced, BegunOperation, Cancelled, DeadFilter, NewOperation, OPERATIONS_OPEN_MAX, OperationChange,
+    Advanced, BegunOperation, Cancelled, DeadBy, DeadFilter, NewOperation, OPERATIONS_OPEN_MAX, OperationChange,
     OperationChanged, OperationRow, OperationState, PageRequest, Purged, Redrive, Redriven, RequestId, ResolveAs,
     Resolved, Retention, WaveResult, Work,
 };
@@ -412,9 +412,12 @@ async fn a_filter_means_the_same_for_list_count_groups_and_redrive() {
         assert_eq!(listed.iter().map(|row| row.id).collect::<BTreeSet<_>>(), expected, "{filter:?}");
         let count = expected.len() as u64;
         assert_eq!(bench.ledger.count_dead(acme, filter).await.unwrap(), count, "{filter:?}");
-        let groups = bench.ledger.dead_groups(acme, filter).await.unwrap();
-        assert_eq!(groups.iter().map(|group| group.count).sum::<u64>(), count, "{filter:?}");
-        assert!(groups.iter().all(|group| expected.contains(&group.sample)), "{filter:?}");
+        for by in [DeadBy::Destination, DeadBy::Endpoint, DeadBy::PluginVersion] {
+            let groups = bench.ledger.dead_groups(acme, filter, by).await.unwrap();
+            assert_eq!(groups.iter().map(|group| group.count).sum::<u64>(), count, "{filter:?} {by:?}");
+            assert!(groups.iter().all(|group| expected.contains(&group.sample)), "{filter:?} {by:?}");
+            assert!(groups.iter().all(|group| group.endpoint.is_some() == (by != DeadBy::Destination)), "{by:?}");
+        }
         let to = bench.ledger.dead_destinations(acme, filter).await.unwrap();
         assert_eq!(to.iter().map(|to| to.count).sum::<u64>(), count, "{filter:?}");
         // The tenant is part of every filter.

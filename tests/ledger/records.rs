@@ -4,7 +4,7 @@ use crate::bench::{Bench, WINDOW, dead, delivered, record};
 use crate::support::{name, publication, verified};
 use hookgate::delivery::{DeliveryId, DeliveryState, Disposition, EventId};
 use hookgate::ledger::{
-    Accept, Accepted, Cancelled, Cursor, DeadFilter, DeliveryFilter, EndpointChange, EventFilter, LedgerError,
+    Accept, Accepted, Cancelled, Cursor, DeadBy, DeadFilter, DeliveryFilter, EndpointChange, EventFilter, LedgerError,
     NewDelivery, Page, PageRequest, Redrive, Redriven, ResolveAs, Resolved, SourceKey, TenantKey,
 };
 use std::time::Duration;
@@ -191,7 +191,8 @@ async fn the_dead_are_grouped_by_host_status_and_reason() {
     let newest = bench.kill("billing").await;
     let other = bench.start("crm").await;
     bench.settle_as(other.lease, record("unreachable", None), dead("dns")).await;
-    let groups = bench.ledger.dead_groups(bench.tenant("acme"), &DeadFilter::default()).await.unwrap();
+    let groups =
+        bench.ledger.dead_groups(bench.tenant("acme"), &DeadFilter::default(), DeadBy::Destination).await.unwrap();
     let seen: Vec<_> =
         groups.iter().map(|g| (g.host.as_str(), g.status, g.reason.as_str(), g.count, g.oldest_at)).collect();
     assert_eq!(
@@ -199,7 +200,14 @@ async fn the_dead_are_grouped_by_host_status_and_reason() {
         [("billing.example", Some(500), "http_500", 4, first), ("crm.example", None, "dns", 1, bench.now())]
     );
     assert_eq!(groups[0].sample, newest);
-    assert!(bench.ledger.dead_groups(bench.tenant("globex"), &DeadFilter::default()).await.unwrap().is_empty());
+    assert!(
+        bench
+            .ledger
+            .dead_groups(bench.tenant("globex"), &DeadFilter::default(), DeadBy::Destination)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(bench.ledger.gauges().oldest_dead_at, Some(first));
 }
 
@@ -238,7 +246,7 @@ async fn another_tenants_rows_are_not_there() {
     assert!(ledger.event(globex, event).await.unwrap().is_none());
     assert!(ledger.event_body(globex, event).await.unwrap().is_none());
     assert!(ledger.delivery(globex, dead).await.unwrap().is_none());
-    assert!(ledger.dead_groups(globex, &DeadFilter::default()).await.unwrap().is_empty());
+    assert!(ledger.dead_groups(globex, &DeadFilter::default(), DeadBy::Destination).await.unwrap().is_empty());
     assert!(ledger.events(globex, &EventFilter::default(), &page(9, None)).await.unwrap().items.is_empty());
     let attempt = bench.detail(dead).await.attempts[0].id.to_string();
     for q in [dead.to_string(), event.to_string(), attempt] {

@@ -511,7 +511,7 @@ passed_on! {
     DeadLetters {
         dead_letters(tenant: TenantKey, filter: &DeadFilter, page: &PageRequest) -> Page<DeliveryRow>;
         count_dead(tenant: TenantKey, filter: &DeadFilter) -> u64;
-        dead_groups(tenant: TenantKey, filter: &DeadFilter) -> Vec<DeadGroup>;
+        dead_groups(tenant: TenantKey, filter: &DeadFilter, by: DeadBy) -> Vec<DeadGroup>;
         dead_destinations(tenant: TenantKey, filter: &DeadFilter) -> Vec<DeadDestination>;
         purge_dead(tenant: TenantKey, filter: &DeadFilter, from: Option<PurgePlace>, now: Timestamp) -> Purged;
         begin_operation(new: NewOperation, now: Timestamp) -> BegunOperation;

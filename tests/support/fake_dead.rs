@@ -5,9 +5,9 @@ use async_trait::async_trait;
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{DeliveryState, EndpointStatus, OperationId};
 use hookgate::ledger::{
-    Advanced, BegunOperation, Cursor, DeadDestination, DeadFilter, DeadGroup, DeadLetters, DeliveryRow, EndpointKey,
-    LedgerError, NewOperation, OperationChange, OperationChanged, OperationRow, OperationState, Page, PageRequest,
-    PurgePlace, Purged, Results, Skipped, TenantKey, Wave, WaveResult, Work,
+    Advanced, BegunOperation, Cursor, DeadBy, DeadDestination, DeadFilter, DeadGroup, DeadLetters, DeliveryRow,
+    EndpointKey, LedgerError, NewOperation, OperationChange, OperationChanged, OperationRow, OperationState, Page,
+    PageRequest, PurgePlace, Purged, Results, Skipped, TenantKey, Wave, WaveResult, Work,
 };
 
 impl FakeLedger {
@@ -43,10 +43,18 @@ impl DeadLetters for FakeLedger {
         Ok(self.dead(tenant).len() as u64)
     }
 
-    async fn dead_groups(&self, tenant: TenantKey, filter: &DeadFilter) -> Result<Vec<DeadGroup>, LedgerError> {
+    async fn dead_groups(
+        &self,
+        tenant: TenantKey,
+        filter: &DeadFilter,
+        by: DeadBy,
+    ) -> Result<Vec<DeadGroup>, LedgerError> {
         self.check()?;
-        *self.asked.lock().unwrap() = Some(format!("{filter:?}"));
+        *self.asked.lock().unwrap() = Some(format!("{filter:?} by {by:?}"));
         let group = |row: DeliveryRow| DeadGroup {
+            endpoint: (by != DeadBy::Destination).then_some(row.endpoint),
+            plugin_version: None,
+            newest_at: row.created_at,
             host: row.host,
             status: row.last_status,
             reason: row.reason.unwrap_or_default(),

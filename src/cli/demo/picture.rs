@@ -198,7 +198,7 @@ impl<'a, 'b> Picture<'a, 'b> {
     pub(super) fn by_hand(
         &mut self,
         folder: &Path,
-        ingress: SocketAddr,
+        (ingress, admin): (SocketAddr, SocketAddr),
         dead: &str,
         after: AfterTour,
     ) -> Result<(), Failure> {
@@ -247,6 +247,10 @@ impl<'a, 'b> Picture<'a, 'b> {
             }
         }
         if after == AfterTour::StaysUp {
+            self.line("")?;
+            let title = self.paint(LOUD, "The console");
+            self.line(&format!("{title}  http://{admin}/console/"))?;
+            self.line(&format!("  sign in with the token in {}", folder.join("ledger/admin-token").display()))?;
             self.line("")?;
             self.line("The gateway stays up. Ctrl-C ends it and removes its files.")?;
         }

@@ -13,7 +13,7 @@ use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{DeliveryId, DeliveryState, OperationId};
 use crate::ledger::{
-    Advanced, BULK_STEP_MAX, BegunOperation, DeadDestination, DeadFilter, DeadGroup, DeadLetters, DeliveryRow,
+    Advanced, BULK_STEP_MAX, BegunOperation, DeadBy, DeadDestination, DeadFilter, DeadGroup, DeadLetters, DeliveryRow,
     LedgerError, NewOperation, OPERATIONS_KEPT_MAX, OPERATIONS_OPEN_MAX, OPERATIONS_RUNNING_MAX, OperationChange,
     OperationChanged, OperationRow, OperationState, Page, PageRequest, PurgePlace, Purged, Redriven, RequestId,
     Results, Skipped, TenantKey, Wave, WaveResult, Work,
@@ -589,9 +589,14 @@ impl DeadLetters for SqliteLedger {
         self.read(move |c| dead::count_of(c, tenant, &filter, None)).await
     }
 
-    async fn dead_groups(&self, tenant: TenantKey, filter: &DeadFilter) -> Result<Vec<DeadGroup>, LedgerError> {
+    async fn dead_groups(
+        &self,
+        tenant: TenantKey,
+        filter: &DeadFilter,
+        by: DeadBy,
+    ) -> Result<Vec<DeadGroup>, LedgerError> {
         let filter = filter.clone();
-        self.read(move |c| dead::groups(c, tenant, &filter)).await
+        self.read(move |c| dead::groups(c, tenant, &filter, by)).await
     }
 
     async fn dead_destinations(

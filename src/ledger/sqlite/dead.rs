@@ -4,14 +4,14 @@
 use super::again;
 use super::codec::{count, int, state_code, status_of, time};
 use super::fault::Fault;
-use super::lists::{DELIVERY_COLUMNS, DELIVERY_JOINS, Query, collect, delivery_row, name, of_event, search};
+use super::lists::{DELIVERY_COLUMNS, DELIVERY_JOINS, Query, collect, delivery_row, name, name_opt, of_event, search};
 use super::ordering::Leaving;
 use super::prune;
 use super::writer::{Verb, Writer};
 use crate::clock::Timestamp;
-use crate::delivery::{DeliveryId, DeliveryState, Reason};
+use crate::delivery::{DeliveryId, DeliveryState, PluginVersionId, Reason};
 use crate::ledger::{
-    BULK_STEP_MAX, Count, DeadDestination, DeadFilter, DeadGroup, DeliveryRow, EndpointKey, PurgePlace, Purged,
+    BULK_STEP_MAX, Count, DeadBy, DeadDestination, DeadFilter, DeadGroup, DeliveryRow, EndpointKey, PurgePlace, Purged,
     TenantKey,
 };
 use rusqlite::types::Value;
@@ -121,10 +121,29 @@ pub(super) fn count_of(
     Ok(statement.query_row(params_from_iter(&query.values), |row| row.get(0).map(count))?)
 }
 
-pub(super) fn groups(connection: &Connection, tenant: TenantKey, filter: &DeadFilter) -> Result<Vec<DeadGroup>, Fault> {
-    let select = "h.name, d.last_status, d.reason, count(*), min(d.finished_at), max(d.id)";
-    let mut query = query(select, Beside::Hosts, tenant, filter, None);
-    query.sql.push_str(" GROUP BY d.host, d.last_status, d.reason ORDER BY count(*) DESC, max(d.id) DESC LIMIT ?");
+pub(super) fn groups(
+    connection: &Connection,
+    tenant: TenantKey,
+    filter: &DeadFilter,
+    by: DeadBy,
+) -> Result<Vec<DeadGroup>, Fault> {
+    // One of many: which, follows from the newest id that stands beside it.
+    let (columns, further) = match by {
+        DeadBy::Destination => ("NULL, NULL", ""),
+        DeadBy::Endpoint => ("(SELECT name FROM endpoint WHERE id = d.endpoint), NULL", ", d.endpoint"),
+        DeadBy::PluginVersion => (
+            "(SELECT name FROM endpoint WHERE id = d.endpoint), (SELECT a.plugin_version FROM attempt a \
+             WHERE a.tenant = d.tenant AND a.delivery = d.id AND a.number = d.attempts) AS version",
+            ", d.endpoint, version",
+        ),
+    };
+    let select = format!(
+        "h.name, d.last_status, d.reason, count(*), min(d.finished_at), max(d.finished_at), max(d.id), {columns}"
+    );
+    let mut query = query(&select, Beside::Hosts, tenant, filter, None);
+    query.sql.push_str(&format!(
+        " GROUP BY d.host, d.last_status, d.reason{further} ORDER BY count(*) DESC, max(d.id) DESC LIMIT ?"
+    ));
     query.values.push(i64::from(GROUPS_MAX).into());
     collect(connection, &query, |row| {
         Ok(DeadGroup {
@@ -133,7 +152,10 @@ pub(super) fn groups(connection: &Connection, tenant: TenantKey, filter: &DeadFi
             reason: row.get(2)?,
             count: count(row.get(3)?),
             oldest_at: time(row, 4)?,
-            sample: DeliveryId::from_bytes(row.get(5)?),
+            newest_at: time(row, 5)?,
+            sample: DeliveryId::from_bytes(row.get(6)?),
+            endpoint: name_opt(row, 7)?,
+            plugin_version: row.get::<_, Option<[u8; 16]>>(8)?.map(PluginVersionId::from_bytes),
         })
     })
 }
@@ -406,7 +428,7 @@ mod tests {
         };
         for (name, filter) in filters() {
             let counted = took(&mut || assert!(count_of(&connection, TENANT, &filter, None).is_ok()));
-            let grouped = took(&mut || drop(groups(&connection, TENANT, &filter).unwrap()));
+            let grouped = took(&mut || drop(groups(&connection, TENANT, &filter, DeadBy::PluginVersion).unwrap()));
             let listed = took(&mut || drop(list(&connection, TENANT, &filter, TOP, 51).unwrap()));
             let by = Timestamp::from_millis(i64::MAX);
             let stepped = took(&mut || drop(find(&connection, TENANT, (&filter, by), TOP, 100).unwrap()));

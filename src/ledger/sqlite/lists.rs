@@ -54,7 +54,7 @@ pub(super) fn name(row: &Row<'_>, column: usize) -> Result<Name, Fault> {
     text.parse().map_err(|_| Fault::damaged("a name that is none"))
 }
 
-fn name_opt(row: &Row<'_>, column: usize) -> Result<Option<Name>, Fault> {
+pub(super) fn name_opt(row: &Row<'_>, column: usize) -> Result<Option<Name>, Fault> {
     let text: Option<String> = row.get(column)?;
     text.map(|t| t.parse().map_err(|_| Fault::damaged("a name that is none"))).transpose()
 }
