@@ -45,6 +45,8 @@ mod queue;
 mod records;
 #[path = "ledger/rejections.rs"]
 mod rejections;
+#[path = "ledger/scrub.rs"]
+mod scrub;
 #[path = "ledger/stats.rs"]
 mod stats;
 #[path = "ledger/sweeps.rs"]

@@ -203,7 +203,12 @@ async fn cycle(cycles: &Cycles, desk: Arc<Desk>, births: mpsc::UnboundedReceiver
 
 async fn declare(body_bytes: usize, warm_up: Duration, ledger: Arc<SqliteLedger>, slots: Arc<Slots>) -> Result<Desk> {
     let (tenant, endpoint, backlog): (Name, Name, Name) = ("bench".parse()?, "receiver".parse()?, "backlog".parse()?);
-    let named = |name: &Name| DeclaredEndpoint { name: name.clone(), host: "127.0.0.1".into(), generated_secret: None };
+    let named = |name: &Name| DeclaredEndpoint {
+        name: name.clone(),
+        host: "127.0.0.1".into(),
+        generated_secret: None,
+        scrub: false,
+    };
     let declared = DeclaredTenant {
         name: tenant.clone(),
         sources: Vec::new(),

@@ -108,7 +108,7 @@ impl At<'_> {
             Redriven::NotFound => Err(not_found()),
             Redriven::NotDead(state) => Err(not_dead(state)),
             Redriven::PayloadErased => {
-                Err(conflict("payload_erased", "retention has erased the payload: redrive with a `payload`"))
+                Err(conflict("payload_erased", "the payload is erased: redrive with a `payload`"))
             }
             Redriven::RequestReused => Err(reused()),
             Redriven::Expired => Err(conflict("expired", "its `expires_at` has passed: publish a new event instead")),

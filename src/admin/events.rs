@@ -57,7 +57,7 @@ impl At<'_> {
 
 /// Bytes from outside: a browser is to save them, never to show them.
 fn saved(body: Option<BodyRow>) -> Result<Answer, Problem> {
-    let erased = || Problem::new(StatusCode::GONE, "payload_erased", "retention has erased this body");
+    let erased = || Problem::new(StatusCode::GONE, "payload_erased", "this body is erased");
     let body = body.ok_or_else(erased)?;
     let content_type = HeaderValue::from_str(&body.content_type).ok().filter(|value| !value.is_empty());
     let octets = HeaderValue::from_static("application/octet-stream");

@@ -41,7 +41,7 @@ impl At<'_> {
             }
             Resent::Purged => Err(conflict("purged", "it was closed for good: publish a new event instead")),
             Resent::PayloadErased => {
-                Err(conflict("payload_erased", "retention has erased the payload: publish a new event instead"))
+                Err(conflict("payload_erased", "the payload is erased: publish a new event instead"))
             }
             Resent::Expired => Err(conflict("expired", "its `expires_at` has passed: publish a new event instead")),
             Resent::TooMany => Err(Problem::new(

@@ -191,6 +191,7 @@ impl Rooms {
                     name: name.clone(),
                     host: host_of(&endpoint.way),
                     generated_secret: signed_by_ours(&endpoint.way).then(|| generate_secret(self.entropy.as_ref())),
+                    scrub: endpoint.scrub,
                 })
                 .collect(),
         });

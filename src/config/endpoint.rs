@@ -52,12 +52,13 @@ pub(super) struct References {
     pub(super) plugin: Option<At<String>>,
 }
 
-/// `None` for the settings: something is missing without which there is no endpoint.
+/// `None` for the settings: something is missing without which there is no endpoint. `scrub` is the tenant's word.
 pub(super) fn endpoint(
     walk: &mut Walk<'_>,
     mut s: Section<'_>,
     egress: &Egress,
     allowed: &[Allowed],
+    scrub: bool,
 ) -> (Option<EndpointSettings>, References) {
     let pull = pull::read(walk, &mut s);
     let url = s.string(walk, "url");
@@ -114,7 +115,7 @@ pub(super) fn endpoint(
         health: if pull.is_none() { health(walk, &mut s) } else { HealthPolicy::default() },
     };
     let idempotency_header = idempotency_header(walk, &mut s);
-    s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
+    let scrub = s.boolean(walk, "scrub").map_or(scrub, |at| at.value);
     s.not_yet(
         walk,
         "coalesce",
@@ -138,7 +139,7 @@ pub(super) fn endpoint(
         sources: sources.map(|at| at.value.iter().filter_map(|name| name.value.parse().ok()).collect()),
         event_types,
     };
-    (way.map(|way| EndpointSettings { route, order, terms, way }), references)
+    (way.map(|way| EndpointSettings { route, order, terms, scrub, way }), references)
 }
 
 fn order(walk: &mut Walk<'_>, s: &mut Section<'_>) -> Order {

@@ -63,6 +63,17 @@ fn chapters() -> Vec<Chapter> {
             keys: alerts(),
         },
         Chapter {
+            title: "`[tenants.<name>]`",
+            intro: "Who has sources, endpoints and plugins of its own, and sees nothing of the others.",
+            keys: vec![key(
+                "tenants.<name>.scrub",
+                "boolean",
+                "false",
+                "",
+                "Whether its endpoints erase at once what was delivered or skipped: [what is scrubbed](operations.md#scrubbing).",
+            )],
+        },
+        Chapter {
             title: "`[tenants.<name>.alerts]`",
             intro: "Besides its own thresholds, whom a tenant's alerts are sent to.",
             keys: vec![key(
@@ -711,6 +722,13 @@ fn endpoint() -> Vec<Key> {
             "Nothing but failures for so long disable the endpoint; half-way there an alert says so.",
         ),
         key(
+            endpoint_key!("scrub"),
+            "boolean",
+            "the tenant's",
+            "",
+            "Whether what was delivered or skipped is erased at once: [what is scrubbed](operations.md#scrubbing).",
+        ),
+        key(
             endpoint_key!("idempotency_header"),
             "header",
             "idempotency-key",
@@ -787,8 +805,8 @@ Every key has a variable: `HOOKGATE_` and its path in capitals, joined by two un
 const LATER: &str = "
 ## Not in this release
 
-`[server.tls]`, a `postgres://` ledger, `alerts.terminal_rate`, `scrub` and `coalesce` are refused with a message rather
-than accepted and ignored.
+`[server.tls]`, a `postgres://` ledger, `alerts.terminal_rate`, `coalesce`, and `scrub` of a source or of all tenants are
+refused with a message rather than accepted and ignored.
 ";
 
 /// The whole reference, as Markdown.

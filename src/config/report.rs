@@ -179,7 +179,7 @@ fn settings(walk: &mut Walk<'_>, mut root: Section<'_>) -> Settings {
     let mut settings = Settings { server, limits, egress, retention, alerts, ..Settings::default() };
     settings.tenants = tenants(walk, &mut root, &settings, &allowed);
     settings.alerts.route = alerts::gateway_route(walk, address, &settings.tenants);
-    root.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
+    root.not_yet(walk, "scrub", "write it in a tenant, or in an endpoint");
     root.close(walk);
     settings
 }

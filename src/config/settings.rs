@@ -306,6 +306,8 @@ pub struct EndpointSettings {
     pub route: Route,
     pub order: Order,
     pub terms: Terms,
+    /// Whether what was delivered is erased at once.
+    pub scrub: bool,
     pub way: Way,
 }
 

@@ -75,7 +75,7 @@ pub(super) fn source(
     }
     let body_bytes_max = s.size(walk, "body_bytes_max", 1..=Limits::BODY_BYTES_CAP).map(|at| at.value);
     let rate = rate(walk, &mut s);
-    s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
+    s.not_yet(walk, "scrub", "write it in the tenant, or in an endpoint");
     s.not_yet(
         walk,
         "coalesce",

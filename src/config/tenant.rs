@@ -37,6 +37,7 @@ fn tenant(walk: &mut Walk<'_>, named: &Name, mut s: Section<'_>, gateway: &Setti
         granted.close(walk);
     }
     let retention = retention(walk, &mut s, gateway.retention);
+    let scrub = s.boolean(walk, "scrub").is_some_and(|at| at.value);
 
     let declared: Vec<(Name, Section<'_>)> = s.named(walk, "plugins");
     let plugins_known: Vec<Name> = declared.iter().map(|(name, _)| name.clone()).collect();
@@ -61,7 +62,7 @@ fn tenant(walk: &mut Walk<'_>, named: &Name, mut s: Section<'_>, gateway: &Setti
     let mut endpoints = BTreeMap::new();
     for (name, section) in s.named(walk, "endpoints") {
         let at = section.at();
-        let (settings, references) = endpoint(walk, section, &gateway.egress, allowed);
+        let (settings, references) = endpoint(walk, section, &gateway.egress, allowed, scrub);
         check_references(walk, &references, &sources_known, &plugins_known);
         if let Some(plugin) = references.plugin {
             plugin_places.remove(plugin.value.as_str());
@@ -78,7 +79,6 @@ fn tenant(walk: &mut Walk<'_>, named: &Name, mut s: Section<'_>, gateway: &Setti
         walk.warn(&own, "sources without an endpoint: events are kept and go nowhere", "add an endpoint");
     }
     let alerts = alerts::tenant(walk, &mut s, &gateway.alerts.thresholds, &endpoints);
-    s.not_yet(walk, "scrub", "remove it: nothing is scrubbed yet");
     s.close(walk);
     Tenant { sources, endpoints, plugins, retention, alerts, plugin_limits: limits }
 }

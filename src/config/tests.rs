@@ -95,6 +95,12 @@ fn every_rule_has_its_message() {
         ("[server.log]\nformat = \"xml\"".into(), "server.log.format", "\"text\" or \"json\""),
         ("[server.tls]\ncert = \"x\"".into(), "server.tls", "not supported by this release"),
         ("scrub = []".into(), "scrub", "not supported by this release"),
+        (
+            with_source("secrets = [\"env:S\"]\nscrub = true"),
+            "tenants.a.sources.s.scrub",
+            "not supported by this release",
+        ),
+        ("[tenants.a]\nscrub = \"yes\"".into(), "tenants.a.scrub", "`true` or `false`"),
         // Limits.
         ("[limits]\nbody_bytes_max = \"26MiB\"".into(), "limits.body_bytes_max", "25MiB"),
         ("[limits]\nbody_bytes_max = \"1MB\"".into(), "limits.body_bytes_max", "not a size"),
@@ -830,6 +836,23 @@ proptest::proptest! {
         proptest::prop_assert_eq!(report.settings.is_some(), report.problems.is_empty());
         let _ = report.pictures(Colour::Off);
     }
+}
+
+#[test]
+fn an_endpoint_scrubs_by_its_own_word_or_its_tenants() {
+    let endpoint = |scrub: &str| format!("{scrub}\nurl = \"https://x.example/\"");
+    for (tenant, own, scrubs) in [
+        ("", "", false),
+        ("scrub = true", "", true),
+        ("scrub = true", "scrub = false", false),
+        ("scrub = false", "scrub = true", true),
+    ] {
+        let report = judged(&format!("[tenants.a]\n{tenant}\n[tenants.a.endpoints.e]\n{}", endpoint(own)));
+        let settings = report.settings.as_ref().unwrap_or_else(|| panic!("{}", report.lines()));
+        assert_eq!(settings.tenants[&name("a")].endpoints[&name("e")].scrub, scrubs, "{tenant} {own}");
+    }
+    let report = judged(&format!("[tenants.a.endpoints.e]\npull = true\n{}", "scrub = true"));
+    assert!(report.settings.unwrap().tenants[&name("a")].endpoints[&name("e")].scrub, "where consumers fetch, too");
 }
 
 /// What the verification room finds is told at the key that it is about.

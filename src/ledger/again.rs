@@ -41,7 +41,7 @@ pub enum Resent {
     NotOver(DeliveryState),
     /// It was closed for good.
     Purged,
-    /// Retention has taken the payload.
+    /// The payload is erased.
     PayloadErased,
     /// The event's `expires_at` has passed.
     Expired,

@@ -57,7 +57,7 @@ pub enum Redriven {
     NotFound,
     /// Only dead letters are redriven, and what was found unsent.
     NotDead(DeliveryState),
-    /// Retention has taken the payload: redrive with a new one.
+    /// The payload is erased: redrive with a new one.
     PayloadErased,
     /// Its `expires_at` has passed.
     Expired,

@@ -86,7 +86,7 @@ pub struct PastAttempt {
     pub reference: Option<String>,
     pub idempotency_key: String,
     pub event: PastEvent,
-    /// `None`: nothing was kept, retention has erased it, or it does not authenticate.
+    /// `None`: nothing was kept, it is erased, or it does not authenticate.
     pub kept: Option<PastDetail>,
 }
 

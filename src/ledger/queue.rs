@@ -93,6 +93,8 @@ pub struct DeclaredEndpoint {
     pub host: String,
     /// Kept as the endpoint's generated signing secret if it has none yet; `None` when the file names its secrets.
     pub generated_secret: Option<Secret>,
+    /// Whether what was delivered there is erased at once.
+    pub scrub: bool,
 }
 
 /// Names and their keys.

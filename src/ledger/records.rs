@@ -21,7 +21,7 @@ pub trait Records: Send + Sync + 'static {
         page: &PageRequest,
     ) -> Result<Page<EventRow>, LedgerError>;
     async fn event(&self, tenant: TenantKey, id: EventId) -> Result<Option<EventRow>, LedgerError>;
-    /// `None`: no such event. `Some(None)` inside: erased by retention.
+    /// `None`: no such event. `Some(None)` inside: erased.
     async fn event_body(&self, tenant: TenantKey, id: EventId) -> Result<Option<Option<BodyRow>>, LedgerError>;
     async fn deliveries(
         &self,

@@ -144,6 +144,42 @@ async fn what_takes_the_process_with_it_is_left() {
     assert_eq!((&dead["attempt_count"], &dead["state"]), (&json!(3), &json!("dead")));
 }
 
+/// What both partners have is no longer here; what one of them could not take is here until it has it.
+#[tokio::test]
+async fn what_was_delivered_is_scrubbed() {
+    let mended = Arc::new(AtomicBool::new(false));
+    let is_mended = Arc::clone(&mended);
+    let partner = Receiver::kind().await;
+    let reseller =
+        Receiver::start(move |_, _| Reply::status(if is_mended.load(Ordering::SeqCst) { 200 } else { 400 })).await;
+    let scrub = ("[tenants.acme.retention]", "[tenants.acme]\nscrub = true\n[tenants.acme.retention]");
+    let gateway = callbacks(&partner, &reseller, &[scrub]).await;
+    let body_of = async |event: &Value| {
+        let path = format!("events/{}/body", event.as_str().unwrap());
+        gateway.send(gateway.api("GET", &path)).await.unwrap().status
+    };
+    gateway.post("events", &invoices(1)).await;
+    let sent = gateway.until_deliveries("state=delivered&endpoint=partner", 1).await.remove(0);
+    assert_eq!(body_of(&sent["event"]).await, 410);
+    let id = sent["id"].as_str().unwrap();
+    let resend = gateway.post(&format!("deliveries/{id}/resend"), &json!({})).await;
+    assert_eq!((resend.status, &resend.json()["code"]), (409, &json!("payload_erased")), "{}", resend.text);
+    let kept = gateway.delivery(id).await;
+    assert_eq!((&kept["attempts"][0]["status"], &kept["attempts"][0]["response_body"]), (&json!(204), &Value::Null));
+
+    gateway.post("events", &json!({"type": "invoice.paid", "payload": {"invoice": 2}})).await;
+    gateway.until_deliveries("state=delivered&endpoint=partner", 2).await;
+    let dead = gateway.until_deliveries("state=dead&endpoint=reseller", 1).await.remove(0);
+    assert_eq!(body_of(&dead["event"]).await, 200, "a dead letter keeps what it is to be redriven with");
+    mended.store(true, Ordering::SeqCst);
+    let redrive = format!("deliveries/{}/redrive", dead["id"].as_str().unwrap());
+    let answer = gateway.post(&redrive, &json!({"note": "their parser is mended"})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    gateway.until_deliveries("state=delivered&endpoint=reseller", 1).await;
+    assert_eq!(body_of(&dead["event"]).await, 410);
+    assert_eq!((partner.count(), reseller.count()), (2, 2));
+}
+
 /// What is forged is refused before anything is stored, what is genuine outlives a kill; no payload is readable on the
 /// disk, and what is over is erased and counted.
 #[tokio::test]

@@ -46,7 +46,12 @@ pub fn declaration() -> Declaration {
         sources: vec![name("github"), name("stripe")],
         endpoints: endpoints
             .iter()
-            .map(|e| DeclaredEndpoint { name: name(e), host: format!("{e}.example"), generated_secret: None })
+            .map(|e| DeclaredEndpoint {
+                name: name(e),
+                host: format!("{e}.example"),
+                generated_secret: None,
+                scrub: false,
+            })
             .collect(),
     };
     Declaration { tenants: vec![tenant("acme", &["billing", "crm", "audit"]), tenant("globex", &["billing"])] }
@@ -71,6 +76,15 @@ impl Bench {
     }
 
     pub async fn try_open(settings: Settings, dir: Arc<TempDir>, now: Timestamp) -> Result<Bench, LedgerError> {
+        Bench::try_declared(settings, dir, now, declaration()).await
+    }
+
+    async fn try_declared(
+        settings: Settings,
+        dir: Arc<TempDir>,
+        now: Timestamp,
+        declaration: Declaration,
+    ) -> Result<Bench, LedgerError> {
         let wakes = Arc::new(Wakes::default());
         let slots = Arc::new(Slots::new(Arc::clone(&wakes)));
         let clock = Arc::new(ManualClock::at(now));
@@ -81,7 +95,7 @@ impl Bench {
         let entropy = Arc::new(SeededEntropy::new(OPENED.fetch_add(1, Ordering::SeqCst) << 32));
         let (sqlite, births) = open(settings, Arc::clone(&slots), Arc::clone(&wakes), entropy, Arc::clone(&watch))?;
         let ledger: Arc<dyn Ledger> = Arc::<SqliteLedger>::clone(&sqlite);
-        let directory = ledger.declare(declaration(), now).await?;
+        let directory = ledger.declare(declaration, now).await?;
         let caps = directory.tenants.values().flat_map(|t| {
             t.endpoints.values().map(|e| EndpointCaps {
                 endpoint: e.key,
@@ -107,6 +121,13 @@ impl Bench {
         let mut settings = settings(&path);
         change(&mut settings);
         Bench::open(settings, dir, now).await
+    }
+
+    /// The same with another configuration.
+    pub async fn restart_declared(self, declaration: Declaration) -> Bench {
+        let (now, path, dir) = (self.now(), self.path.clone(), Arc::clone(&self.dir));
+        drop(self);
+        Bench::try_declared(settings(&path), dir, now, declaration).await.unwrap()
     }
 
     /// What a machine that lost its power now would find, opened beside this one.

@@ -164,7 +164,7 @@ async fn an_older_schema_is_brought_up_with_what_is_in_it() {
          DROP TABLE ordered; ALTER TABLE event DROP COLUMN ordering_key; ALTER TABLE event DROP COLUMN coalesce_key; \
          ALTER TABLE event DROP COLUMN superseded_by; ALTER TABLE event DROP COLUMN idempotency_key; \
          ALTER TABLE delivery DROP COLUMN ordering; ALTER TABLE delivery DROP COLUMN out_of_order; \
-         ALTER TABLE delivery DROP COLUMN leased_for; \
+         ALTER TABLE delivery DROP COLUMN leased_for; ALTER TABLE endpoint DROP COLUMN scrub; \
          PRAGMA user_version = 1",
     )
     .unwrap();

@@ -621,6 +621,7 @@ fn declare(sim: &Arc<Sim>, ledger: &SimLedger, slots: &Slots, targets: &Targets)
                 name: scenario.endpoints[at].name.clone(),
                 host: format!("host-{at}.example"),
                 generated_secret: None,
+                scrub: false,
             })
             .collect(),
     });

@@ -25,7 +25,7 @@ pub(super) struct Recorded<'a> {
 pub(super) enum Silent {
     /// No exchange came to its end.
     NotAsked,
-    /// Retention has taken the answer.
+    /// The answer is erased.
     Erased,
     /// Less of the answer was kept than the plugin was given.
     Truncated,

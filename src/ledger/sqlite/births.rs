@@ -132,6 +132,11 @@ impl Births {
         self.open.len()
     }
 
+    /// Whether one of an event's has no row. Looks at all that are under way: their number is bounded by the slots.
+    pub(super) fn any_of(&self, event: EventId) -> bool {
+        self.open.values().any(|(birth, _)| birth.event == event)
+    }
+
     pub(super) fn add(&mut self, birth: Birth) {
         self.fresh.push(birth);
     }

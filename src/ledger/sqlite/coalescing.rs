@@ -138,6 +138,10 @@ impl Writer<'_> {
                 self.connection
                     .prepare_cached("UPDATE event SET superseded_by = ?3 WHERE tenant = ?1 AND id = ?2")?
                     .execute((tenant.0, member.event, id))?;
+                // Nothing will ever be sent of it.
+                if !member.deliveries.is_empty() && member.deliveries.iter().all(|gone| self.scrubs(gone.endpoint)) {
+                    self.scrub_event(tenant, &member.event)?;
+                }
                 superseded += 1;
             }
         }

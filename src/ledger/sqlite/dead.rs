@@ -282,6 +282,7 @@ impl Verb for Purge {
             w.effects.dead -= 1;
             w.effects.dead_removed = true;
             done.payloads_erased += prune::erase_purged(w.connection, tenant, id)?;
+            done.payloads_erased += w.scrub_at(self.tenant, DeliveryId::from_bytes(*id), endpoint)?;
         }
         done.next = self.found.place(self.died_by);
         Ok(done)

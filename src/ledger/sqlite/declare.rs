@@ -117,15 +117,15 @@ fn declare_endpoint(
         .optional()?;
     let (id, kept) = match found {
         Some((id, kept)) => {
-            w.connection.execute("UPDATE endpoint SET host = ? WHERE id = ?", (host, id))?;
+            w.connection.execute("UPDATE endpoint SET host = ?, scrub = ? WHERE id = ?", (host, declared.scrub, id))?;
             (id, kept)
         }
         None => {
-            let sql = "INSERT INTO endpoint (tenant, name, host) VALUES (?, ?, ?) RETURNING id";
+            let sql = "INSERT INTO endpoint (tenant, name, host, scrub) VALUES (?, ?, ?, ?) RETURNING id";
             let id = w
                 .connection
                 .prepare_cached(sql)?
-                .query_row((tenant.0, declared.name.as_str(), host), |row| row.get(0))?;
+                .query_row((tenant.0, declared.name.as_str(), host, declared.scrub), |row| row.get(0))?;
             (id, None)
         }
     };
@@ -148,8 +148,10 @@ fn declare_endpoint(
         health: Health::default(),
         sequence: 0,
         reserved: 0,
+        scrub: declared.scrub,
     });
     memory.host = host;
+    memory.scrub = declared.scrub;
     let status = memory.status.clone();
     w.undo.push(Undo::Endpoint(key, before));
     w.endpoints.insert(key, memory);
@@ -159,7 +161,7 @@ fn declare_endpoint(
 /// All endpoints that were ever declared.
 pub(super) fn load_endpoints(connection: &Connection) -> Result<HashMap<EndpointKey, EndpointMemory>, Fault> {
     let columns = health::COLUMNS;
-    let sql = format!("SELECT id, tenant, host, status, until, why, sequence, {columns} FROM endpoint");
+    let sql = format!("SELECT id, tenant, host, status, until, why, sequence, {columns}, scrub FROM endpoint");
     let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query([])?;
     let mut all = HashMap::new();
@@ -171,6 +173,7 @@ pub(super) fn load_endpoints(connection: &Connection) -> Result<HashMap<Endpoint
             health: health::of_row(row, 7)?,
             sequence: count(row.get(6)?),
             reserved: count(row.get(6)?),
+            scrub: row.get("scrub")?,
         };
         all.insert(EndpointKey(row.get(0)?), memory);
     }

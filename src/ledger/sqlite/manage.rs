@@ -227,6 +227,9 @@ impl Verb for ResolveDead {
         let (reason, note) = (self.how.as_str(), self.note.as_deref());
         finish(w, self.tenant, self.delivery, DeliveryState::Resolved, reason, note, self.now)?;
         w.leave_line(self.tenant, self.delivery, standing.endpoint, Leaving::Ended, self.now)?;
+        if self.how == ResolveAs::Sent {
+            w.scrub_at(self.tenant, self.delivery, standing.endpoint)?;
+        }
         w.effects.dead -= 1;
         w.effects.dead_removed = true;
         w.tallies.count(self.tenant, standing.endpoint, Count::RESOLVED, self.now);

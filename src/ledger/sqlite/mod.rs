@@ -39,6 +39,7 @@ mod records;
 mod rejections;
 mod replay;
 mod schema;
+mod scrub;
 mod settle;
 mod shared;
 mod statements;

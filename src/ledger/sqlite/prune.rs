@@ -219,9 +219,8 @@ fn erase(connection: &Connection, payload: &Payload) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What a purged delivery was corrected to, and what was answered to it; with the last delivery of its event that is not
-/// purged, the event's payload too. Gives the payloads that went.
-pub(super) fn erase_purged(connection: &Connection, tenant: u32, delivery: &[u8; 16]) -> Result<u64, Fault> {
+/// What one delivery was corrected to, sent and was answered. Gives the payloads that went.
+pub(super) fn erase_own(connection: &Connection, tenant: u32, delivery: &[u8; 16]) -> Result<u64, Fault> {
     let corrected = connection
         .prepare_cached(
             "DELETE FROM payload WHERE id IN (SELECT payload FROM revision WHERE tenant = ? AND delivery = ?)",
@@ -229,10 +228,18 @@ pub(super) fn erase_purged(connection: &Connection, tenant: u32, delivery: &[u8;
         .execute((tenant, delivery))?;
     for sql in [
         "UPDATE revision SET payload = NULL WHERE tenant = ? AND delivery = ?",
+        "UPDATE delivery SET payload = NULL WHERE tenant = ? AND id = ? AND payload IS NOT NULL",
         "UPDATE attempt SET detail = NULL WHERE tenant = ? AND delivery = ? AND detail IS NOT NULL",
     ] {
         connection.prepare_cached(sql)?.execute((tenant, delivery))?;
     }
+    Ok(corrected as u64)
+}
+
+/// What a purged delivery had of its own; with the last delivery of its event that is not purged, the event's payload
+/// too. Gives the payloads that went.
+pub(super) fn erase_purged(connection: &Connection, tenant: u32, delivery: &[u8; 16]) -> Result<u64, Fault> {
+    let corrected = erase_own(connection, tenant, delivery)?;
     let last: Option<(i64, [u8; 16])> = connection
         .prepare_cached(&format!(
             "SELECT e.payload, e.id FROM delivery d JOIN event e ON e.tenant = d.tenant AND e.id = d.event \
@@ -243,9 +250,9 @@ pub(super) fn erase_purged(connection: &Connection, tenant: u32, delivery: &[u8;
         ))?
         .query_row((tenant, delivery), |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((id, event)) = last else { return Ok(corrected as u64) };
+    let Some((id, event)) = last else { return Ok(corrected) };
     erase(connection, &Payload { id, tenant, event, delivery: None })?;
-    Ok(corrected as u64 + 1)
+    Ok(corrected + 1)
 }
 
 /// An event with all that belongs to it. Gives the rows of events and deliveries that went.

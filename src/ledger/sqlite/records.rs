@@ -188,7 +188,7 @@ fn revisions(connection: &Connection, tenant: TenantKey, id: DeliveryId) -> Resu
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// `payload`: `None` once retention has taken it.
+/// `payload`: `None` once it is erased.
 fn body_at(
     connection: &Connection,
     shared: &Shared,

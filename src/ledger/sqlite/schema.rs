@@ -34,6 +34,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0014_operations.sql"),
     include_str!("migrations/0015_alerts.sql"),
     include_str!("migrations/0016_again.sql"),
+    include_str!("migrations/0017_scrub.sql"),
 ];
 
 fn failed(path: &Path, error: &rusqlite::Error) -> LedgerError {

@@ -107,6 +107,8 @@ impl Verb for SettleAttempt {
         if held == 0 {
             return Ok(Settled::LeaseLost);
         }
+        let ended_well = matches!(next.state, DeliveryState::Delivered | DeliveryState::Skipped);
+        let scrubs = ended_well && w.scrubs(lease.endpoint);
         w.sql.insert_attempt.execute(rusqlite::params![
             lease.tenant.0,
             id,
@@ -128,8 +130,11 @@ impl Verb for SettleAttempt {
             record.plugin_version.map(PluginVersionId::to_bytes),
             record.plugin_took.map(|t| i64::try_from(t.as_micros()).unwrap_or(i64::MAX)),
             record.plugin_log_dropped,
-            self.detail,
+            self.detail.as_ref().filter(|_| !scrubs),
         ])?;
+        if scrubs {
+            w.scrub(lease.tenant, lease.delivery)?;
+        }
         w.effects.settles += 1;
         w.effects.in_flight -= 1;
         w.tallies.settled(&self.settlement);

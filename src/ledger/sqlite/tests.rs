@@ -48,7 +48,8 @@ async fn a_ledger_with_slots() -> (Arc<SqliteLedger>, Directory, Births, Arc<Slo
     let settings = Settings { ballast_bytes: 0, ..Settings::new(dir.path().join("l/ledger.db")) };
     let clock = Arc::new(ClockWatch::new(Arc::new(SystemClock)));
     let (ledger, births) = open(settings, Arc::clone(&slots), wakes, Arc::new(SystemEntropy), clock).unwrap();
-    let endpoint = DeclaredEndpoint { name: "e".parse().unwrap(), host: "e.example".into(), generated_secret: None };
+    let endpoint =
+        DeclaredEndpoint { name: "e".parse().unwrap(), host: "e.example".into(), generated_secret: None, scrub: false };
     let tenant = DeclaredTenant { name: "t".parse().unwrap(), sources: vec![], endpoints: vec![endpoint] };
     let directory = ledger.declare(Declaration { tenants: vec![tenant] }, NOW).await.unwrap();
     (ledger, directory, births, slots, dir)

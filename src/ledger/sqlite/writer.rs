@@ -109,6 +109,8 @@ pub(super) struct EndpointMemory {
     pub sequence: u64,
     /// Up to where numbers are taken in the row: after a crash they go on from here.
     pub reserved: u64,
+    /// Whether what was delivered there is erased at once.
+    pub scrub: bool,
 }
 
 /// How to take back what a rolled-back batch did to the memory.
