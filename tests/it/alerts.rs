@@ -25,8 +25,8 @@ fn jobs(url: &str) -> String {
 }
 
 /// What was told, each verified as its receiver would.
-fn verified(receiver: &Receiver) -> Vec<Value> {
-    let webhook = standardwebhooks::Webhook::new(SECRET).unwrap();
+pub fn verified(receiver: &Receiver, secret: &str) -> Vec<Value> {
+    let webhook = standardwebhooks::Webhook::new(secret).unwrap();
     let told = receiver.journal().into_iter().map(|seen| {
         let mut headers = http::HeaderMap::new();
         for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
@@ -41,11 +41,11 @@ fn verified(receiver: &Receiver) -> Vec<Value> {
     told.collect()
 }
 
-fn kinds(alerts: &[Value]) -> Vec<&str> {
+pub fn kinds(alerts: &[Value]) -> Vec<&str> {
     alerts.iter().map(|alert| alert["kind"].as_str().unwrap()).collect()
 }
 
-async fn until_firing(gateway: &Gateway, kind: &str, count: f64) {
+pub async fn until_firing(gateway: &Gateway, kind: &str, count: f64) {
     let metric = format!("hookgate_alerts_firing{{kind=\"{kind}\"}}");
     until(&format!("{metric} is {count}"), || async { (gateway.metric(&metric).await == Some(count)).then_some(()) })
         .await;
@@ -64,7 +64,7 @@ async fn a_deadline_at_risk_is_told_before_it_once_and_over_a_kill() {
     }
     ops.until_count(1).await;
     assert!(SystemClock.now() < deadline, "told in time");
-    let alert = verified(&ops).remove(0);
+    let alert = verified(&ops, SECRET).remove(0);
     assert_eq!((alert["kind"].as_str(), alert["severity"].as_str()), (Some("deadline_risk"), Some("critical")));
     assert_eq!(alert["subject"], "endpoint/jobs");
     assert_eq!(Timestamp::parse_rfc3339(alert["due"].as_str().unwrap()), Some(deadline));
@@ -87,7 +87,7 @@ async fn a_deadline_at_risk_is_told_before_it_once_and_over_a_kill() {
         gateway.post(&format!("deliveries/{}/cancel", row["id"].as_str().unwrap()), &json!({})).await;
     }
     until_firing(&gateway, "deadline_risk", 0.0).await;
-    assert_eq!(kinds(&verified(&ops)), ["deadline_risk"]);
+    assert_eq!(kinds(&verified(&ops, SECRET)), ["deadline_risk"]);
     let log = gateway.log();
     let warnings = log.lines().filter(|line| line.contains("WARN") && line.contains("may miss the deadline"));
     assert_eq!((warnings.count(), log.matches("alert cleared").count()), (1, 1), "{log}");
@@ -119,7 +119,7 @@ async fn depth_fires_clears_after_a_redrive_and_fires_again() {
         }
         until_firing(&gateway, "dlq_depth", 0.0).await;
     }
-    let told = verified(&ops);
+    let told = verified(&ops, SECRET);
     assert_eq!(kinds(&told), ["dlq_depth"; 2]);
     assert_eq!((&told[0]["value"], &told[0]["threshold"]), (&2.into(), &2.into()));
     assert_ne!(told[0]["id"], told[1]["id"]);
@@ -164,7 +164,7 @@ async fn the_gateways_own_alerts_go_where_the_operator_says() {
     let mut gateway = Gateway::with(&extra, &endpoint("ops", &ops.url("/"), &own));
     gateway.boot().await;
     ops.until_count(2).await;
-    let alerts = verified(&ops);
+    let alerts = verified(&ops, SECRET);
     let mut told = kinds(&alerts);
     told.sort_unstable();
     assert_eq!(told, ["disk_free", "ledger_size"]);

@@ -36,6 +36,7 @@ mod scenario_billing_callbacks;
 mod scenario_billing_outage;
 mod scenario_lease_events;
 mod scenario_lease_reach;
+mod scenario_payment_alerts;
 mod scenario_payment_canary;
 mod scenario_payment_reconciliation;
 mod scenario_reservation_reminders;
