@@ -123,8 +123,13 @@ fn status(status: StatusCode) -> Answer {
 
 async fn whole(answer: Answer) -> Result<Bytes, Told> {
     let status = answer.status();
-    let Ok(body) = answer.into_body().collect().await;
-    let bytes = body.to_bytes();
+    let bytes = match answer.into_body().collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => {
+            tracing::error!(%error, "the console had half an answer of its own process");
+            return Err(Told::internal());
+        }
+    };
     if status.is_success() { Ok(bytes) } else { Err(Told::of(status, &bytes)) }
 }
 

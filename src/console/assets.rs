@@ -4,7 +4,6 @@
 use crate::http::{Answer, Problem};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
-use http_body_util::Full;
 use std::sync::LazyLock;
 
 struct Asset {
@@ -47,7 +46,7 @@ pub(super) fn answer(path: &str) -> Answer {
     let Some(asset) = ASSETS.iter().find(|asset| asset.path == path) else {
         return Problem::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here").into_answer();
     };
-    let mut answer = Answer::new(Full::new(Bytes::from_static(asset.bytes)));
+    let mut answer = Answer::new(Bytes::from_static(asset.bytes).into());
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));

@@ -28,7 +28,6 @@ use form::Form;
 use guard::Guard;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use page::{Page, Theme};
 use session::{Session, Sessions};
@@ -239,7 +238,7 @@ fn finished(mut answer: Answer) -> Answer {
 }
 
 fn html(text: String) -> Answer {
-    let mut answer = Answer::new(Full::new(Bytes::from(text)));
+    let mut answer = Answer::new(Bytes::from(text).into());
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     answer
 }

@@ -7,7 +7,6 @@ use crate::http::Answer;
 use askama::Template;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
-use http_body_util::Full;
 use std::time::Duration;
 
 const THEME: &str = "hookgate-theme";
@@ -259,7 +258,7 @@ pub(super) fn to_sign_in_afterwards() -> Answer {
 
 /// A sentence, where there can be no page.
 pub(super) fn plain(status: StatusCode, text: &'static str) -> Answer {
-    let mut answer = Answer::new(Full::new(Bytes::from_static(text.as_bytes())));
+    let mut answer = Answer::new(Bytes::from_static(text.as_bytes()).into());
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     answer
