@@ -212,7 +212,7 @@ fn watched(settings: &Settings, directory: &Directory) -> Watched {
             name: name.clone(),
             thresholds: tenant.alerts.thresholds.clone(),
             payloads: tenant.retention.payloads,
-            endpoints: tenant.endpoints.keys().cloned().collect(),
+            endpoints: tenant.endpoints.iter().map(|(name, e)| (name.clone(), e.terms.health.disable_after)).collect(),
             plugins: tenant.plugins.keys().cloned().collect(),
             route: tenant.alerts.endpoint.as_ref().and_then(|endpoint| route((name, endpoint))),
         })

@@ -2,7 +2,7 @@
 
 use super::section::{At, Section, Walk, nearest};
 use super::settings::{Alerts, EndpointSettings, Tenant, TenantAlerts};
-use crate::delivery::{AlertKind, Name, Thresholds};
+use crate::delivery::{AlertKind, Name, Ratio, Thresholds};
 use crate::verify::ALERT_TYPE;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -14,6 +14,8 @@ const AGE: RangeInclusive<Duration> = MS..=Duration::from_secs(365 * 24 * 3_600)
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(30 * 24 * 3_600);
 const MARGIN: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 24 * 3_600);
 const WINDOW: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 3_600);
+/// The figures by the minute reach back further.
+const ENDED: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(24 * 3_600);
 const DEPTH_MAX: u32 = crate::delivery::DLQ_DEPTH_MAX;
 const DISK: RangeInclusive<u64> = 1..=1 << 50;
 
@@ -95,9 +97,11 @@ fn thresholds(
     t: &mut Thresholds,
     kinds: &[AlertKind],
 ) -> BTreeSet<AlertKind> {
-    for (key, target, high) in
-        [("dlq_depth", &mut t.dlq_depth, DEPTH_MAX), ("flapping_times", &mut t.flapping_times, 100)]
-    {
+    for (key, target, high) in [
+        ("dlq_depth", &mut t.dlq_depth, DEPTH_MAX),
+        ("flapping_times", &mut t.flapping_times, 100),
+        ("terminal_min_count", &mut t.terminal_min_count, 1_000_000),
+    ] {
         if let Some(at) = s.integer(walk, key, 1..=high) {
             *target = at.value;
         }
@@ -109,13 +113,23 @@ fn thresholds(
         ("paused_for", &mut t.paused_for, GRACE),
         ("disabled_for", &mut t.disabled_for, GRACE),
         ("flapping_window", &mut t.flapping_window, WINDOW),
+        ("terminal_window", &mut t.terminal_window, ENDED),
         ("plugin_disabled_for", &mut t.plugin_disabled_for, GRACE),
     ] {
         if let Some(at) = s.duration(walk, key, range) {
             *target = at.value;
         }
     }
-    s.not_yet(walk, "terminal_rate", "remove it: shares of what ended are not watched yet");
+    if let Some(at) = s.string(walk, "terminal_rate") {
+        match at.value.parse::<Ratio>().ok().filter(|rate| rate.ten_thousandths() > 0) {
+            Some(rate) => t.terminal_rate = rate,
+            None => walk.reject(
+                &at,
+                format!("`{}` is no share of what ended", at.value),
+                "write a percentage above 0% and up to 100%, such as \"20%\" or \"2.5%\"".to_owned(),
+            ),
+        }
+    }
     for at in s.strings(walk, "off").map(|at| at.value).unwrap_or_default() {
         match AlertKind::parse(&at.value).filter(|kind| kinds.contains(kind)) {
             Some(kind) => {
@@ -197,7 +211,11 @@ mod tests {
             (of("flapping_times = 101"), 7, "tenants.a.alerts.flapping_times", "from 1 to 100"),
             (of("flapping_window = \"8d\""), 7, "tenants.a.alerts.flapping_window", "from 1s to 7d"),
             (of("plugin_disabled_for = \"31d\""), 7, "tenants.a.alerts.plugin_disabled_for", "from 0s to 30d"),
-            (of("terminal_rate = 0.5"), 7, "tenants.a.alerts.terminal_rate", "not supported by this release"),
+            (of("terminal_rate = 0.5"), 7, "tenants.a.alerts.terminal_rate", "a string"),
+            (of("terminal_rate = \"0%\""), 7, "tenants.a.alerts.terminal_rate", "above 0% and up to 100%"),
+            (of("terminal_rate = \"101%\""), 7, "tenants.a.alerts.terminal_rate", "above 0% and up to 100%"),
+            (of("terminal_window = \"2d\""), 7, "tenants.a.alerts.terminal_window", "from 1m to 1d"),
+            (of("terminal_min_count = 0"), 7, "tenants.a.alerts.terminal_min_count", "from 1 to 1000000"),
             (of("off = [\"dlq_dept\"]"), 7, "tenants.a.alerts.off[0]", "did you mean `dlq_depth`"),
             (of("off = [\"ledger_size\"]"), 7, "tenants.a.alerts.off[0]", "no kind of alert here"),
             (of("every = \"1s\""), 7, "tenants.a.alerts.every", "unknown key"),

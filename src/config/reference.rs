@@ -427,6 +427,22 @@ fn alerts() -> Vec<Key> {
         ),
         key("alerts.flapping_window", "duration", duration::show(t.flapping_window), "1s to 7d", "See above."),
         key(
+            "alerts.terminal_rate",
+            "percentage",
+            t.terminal_rate.to_string(),
+            "above 0% to 100%",
+            "With such a share of dead letters among an endpoint's deliveries that ended within `terminal_window`: \
+             `terminal_rate`.",
+        ),
+        key("alerts.terminal_window", "duration", duration::show(t.terminal_window), "1m to 1d", "See above."),
+        key(
+            "alerts.terminal_min_count",
+            "integer",
+            t.terminal_min_count.to_string(),
+            "1 to 1000000",
+            "With fewer deliveries that ended, `terminal_rate` does not fire.",
+        ),
+        key(
             "alerts.plugin_disabled_for",
             "duration",
             duration::show(t.plugin_disabled_for),
@@ -805,8 +821,8 @@ Every key has a variable: `HOOKGATE_` and its path in capitals, joined by two un
 const LATER: &str = "
 ## Not in this release
 
-`[server.tls]`, a `postgres://` ledger, `alerts.terminal_rate`, `coalesce`, and `scrub` of a source or of all tenants are
-refused with a message rather than accepted and ignored.
+`[server.tls]`, a `postgres://` ledger, `coalesce`, and `scrub` of a source or of all tenants are refused with a message
+rather than accepted and ignored.
 ";
 
 /// The whole reference, as Markdown.

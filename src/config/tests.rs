@@ -414,6 +414,9 @@ fn the_full_file_means_what_it_says() {
         disabled_for: second * 60,
         flapping_times: 4,
         flapping_window: second * 1_800,
+        terminal_rate: "2.5%".parse().unwrap(),
+        terminal_window: second * 600,
+        terminal_min_count: 5,
         plugin_disabled_for: second * 120,
         off: gateways.clone(),
     };

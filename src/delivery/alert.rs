@@ -3,7 +3,7 @@
 //! An alert fires once and stands until its value is well on the other side of the threshold, so that a value that
 //! wobbles there is one episode. Nothing else repeats it.
 
-use super::{AlertId, DeliveryId, EndpointStatus, Name};
+use super::{AlertId, DeliveryId, EndpointStatus, Failing, Name, Ratio};
 use crate::clock::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -21,6 +21,10 @@ pub enum AlertKind {
     EndpointPaused,
     EndpointDisabled,
     EndpointFlapping,
+    /// Nothing but failures, for so long that the endpoint will be disabled.
+    EndpointFailing,
+    /// The share of dead letters among the deliveries that ended.
+    TerminalRate,
     PluginDisabled,
     /// Dead letters of the endpoint that alerts are sent to.
     AlertsUndelivered,
@@ -36,7 +40,7 @@ pub enum Severity {
 }
 
 impl AlertKind {
-    pub const ALL: [AlertKind; 11] = [
+    pub const ALL: [AlertKind; 13] = [
         AlertKind::DlqDepth,
         AlertKind::DlqOldestAge,
         AlertKind::DlqErasure,
@@ -44,6 +48,8 @@ impl AlertKind {
         AlertKind::EndpointPaused,
         AlertKind::EndpointDisabled,
         AlertKind::EndpointFlapping,
+        AlertKind::EndpointFailing,
+        AlertKind::TerminalRate,
         AlertKind::PluginDisabled,
         AlertKind::AlertsUndelivered,
         AlertKind::LedgerSize,
@@ -59,6 +65,8 @@ impl AlertKind {
             AlertKind::EndpointPaused => "endpoint_paused",
             AlertKind::EndpointDisabled => "endpoint_disabled",
             AlertKind::EndpointFlapping => "endpoint_flapping",
+            AlertKind::EndpointFailing => "endpoint_failing",
+            AlertKind::TerminalRate => "terminal_rate",
             AlertKind::PluginDisabled => "plugin_disabled",
             AlertKind::AlertsUndelivered => "alerts_undelivered",
             AlertKind::LedgerSize => "ledger_size",
@@ -81,6 +89,8 @@ impl AlertKind {
             | AlertKind::EndpointPaused
             | AlertKind::EndpointDisabled
             | AlertKind::EndpointFlapping
+            | AlertKind::EndpointFailing
+            | AlertKind::TerminalRate
             | AlertKind::PluginDisabled
             | AlertKind::AlertsUndelivered => false,
         }
@@ -98,6 +108,8 @@ impl AlertKind {
             | AlertKind::DlqErasure
             | AlertKind::EndpointPaused
             | AlertKind::EndpointFlapping
+            | AlertKind::EndpointFailing
+            | AlertKind::TerminalRate
             | AlertKind::LedgerSize => Severity::Warning,
         }
     }
@@ -111,8 +123,10 @@ impl AlertKind {
             AlertKind::DlqOldestAge
             | AlertKind::EndpointPaused
             | AlertKind::EndpointDisabled
+            | AlertKind::EndpointFailing
             | AlertKind::PluginDisabled => "ms",
             AlertKind::EndpointFlapping => "times",
+            AlertKind::TerminalRate => "basis_points",
             AlertKind::LedgerSize | AlertKind::DiskFree => "bytes",
         }
     }
@@ -133,6 +147,8 @@ impl AlertKind {
             | AlertKind::EndpointPaused
             | AlertKind::EndpointDisabled
             | AlertKind::EndpointFlapping
+            | AlertKind::EndpointFailing
+            | AlertKind::TerminalRate
             | AlertKind::PluginDisabled
             | AlertKind::AlertsUndelivered
             | AlertKind::LedgerSize => value >= threshold || stands && value > clears_at(threshold),
@@ -208,6 +224,11 @@ pub struct Thresholds {
     /// Pauses and disablings within the window.
     pub flapping_times: u32,
     pub flapping_window: Duration,
+    /// Dead letters among the deliveries of an endpoint that ended within the window; never nothing.
+    pub terminal_rate: Ratio,
+    pub terminal_window: Duration,
+    /// With fewer that ended, no share fires.
+    pub terminal_min_count: u32,
     pub plugin_disabled_for: Duration,
     /// These never fire.
     pub off: BTreeSet<AlertKind>,
@@ -225,6 +246,9 @@ impl Default for Thresholds {
             disabled_for: Duration::ZERO,
             flapping_times: 6,
             flapping_window: 60 * MINUTE,
+            terminal_rate: Ratio::of_ten_thousand(2_000).unwrap_or(Ratio::WHOLE),
+            terminal_window: 60 * MINUTE,
+            terminal_min_count: 50,
             plugin_disabled_for: Duration::ZERO,
             off: BTreeSet::new(),
         }
@@ -289,6 +313,42 @@ pub struct EndpointFacts {
     pub since: Option<Timestamp>,
     /// How often it was paused or disabled within the window.
     pub closings: u64,
+    pub ended: EndedFacts,
+}
+
+/// Deliveries that came to an end within the window, and how many of these as dead letters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EndedFacts {
+    pub all: u64,
+    pub dead: u64,
+}
+
+impl EndedFacts {
+    /// What is held against `rate`. As long as too few have ended it fires nothing, but what fires goes on while so many
+    /// are dead as would do if enough had.
+    fn share(self, rate: Ratio, min_count: u32) -> u64 {
+        let least = u64::from(min_count.max(1));
+        let share = Ratio::of(self.dead, self.all.max(least)).map_or(0, |ratio| u64::from(ratio.ten_thousandths()));
+        if self.all >= least { share } else { share.min(u64::from(rate.ten_thousandths()).saturating_sub(1)) }
+    }
+}
+
+/// An endpoint that did nothing but fail, and will be disabled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FailingFacts {
+    pub name: Name,
+    pub since: Timestamp,
+    /// Half of the time was over then.
+    pub alerted_at: Timestamp,
+    pub disables_at: Timestamp,
+}
+
+impl FailingFacts {
+    /// `None`: it does not fail for so long yet, or is not disabled for failing at all.
+    pub fn of(name: Name, failing: Failing, disable_after: Option<Duration>, now: Timestamp) -> Option<Self> {
+        let (alerted_at, after) = failing.alerted_at.zip(disable_after)?;
+        Some(FailingFacts { name, since: failing.since, alerted_at, disables_at: failing.disables_at(after, now) })
+    }
 }
 
 /// A plugin whose version was taken out of use for its faults.
@@ -306,6 +366,7 @@ pub struct TenantFacts {
     pub undelivered: DeadFacts,
     pub at_risk: Vec<AtRisk>,
     pub endpoints: Vec<EndpointFacts>,
+    pub failing: Vec<FailingFacts>,
     pub plugins: Vec<PluginFacts>,
 }
 
@@ -384,6 +445,15 @@ pub fn readings(facts: &TenantFacts, thresholds: &Thresholds, payloads: Duration
             all.push(Reading { since: Some(since), ..reading });
         }
         all.push(Reading::new(AlertKind::EndpointFlapping, subject(), endpoint.closings, t.flapping_times.into()));
+        let share = endpoint.ended.share(t.terminal_rate, t.terminal_min_count);
+        let most = u64::from(t.terminal_rate.ten_thousandths());
+        all.push(Reading::new(AlertKind::TerminalRate, subject(), share, most));
+    }
+    for failing in &facts.failing {
+        let (so_long, told) = (now.since(failing.since), failing.alerted_at.since(failing.since));
+        let subject = Subject::Endpoint(failing.name.clone());
+        let reading = Reading::new(AlertKind::EndpointFailing, subject, millis(so_long.max(told)), millis(told));
+        all.push(Reading { since: Some(failing.since), due: Some(failing.disables_at), ..reading });
     }
     for plugin in &facts.plugins {
         let (age, longest) = (millis(now.since(plugin.disabled_at)), millis(t.plugin_disabled_for));
@@ -475,6 +545,10 @@ fn about(ms: u64) -> String {
     crate::duration::show(Duration::from_millis(ms / unit * unit))
 }
 
+fn percent(basis_points: u64) -> String {
+    u16::try_from(basis_points).ok().and_then(Ratio::of_ten_thousand).unwrap_or(Ratio::WHOLE).to_string()
+}
+
 fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
@@ -539,6 +613,20 @@ impl Reading {
                      `concurrency` spares a receiver that throttles"
                 ),
             ),
+            AlertKind::EndpointFailing => (
+                format!("{name} has done nothing but fail for {}; it is disabled at {}", about(n), at(self.due)),
+                format!(
+                    "`hookgate delivery list --endpoint {name}{of}` shows how it fails; tell its owner: one delivery that \
+                     it takes ends this"
+                ),
+            ),
+            AlertKind::TerminalRate => (
+                format!("{} of what ended of late for {name} is dead; the threshold is {}", percent(n), percent(most)),
+                format!(
+                    "`hookgate dlq groups --endpoint {name}{of}` shows what they have in common; mend that, then redrive \
+                     or resolve them"
+                ),
+            ),
             AlertKind::PluginDisabled => (
                 format!("a version of the plugin {name} was disabled for its faults"),
                 format!(
@@ -593,7 +681,7 @@ mod tests {
     }
 
     fn endpoint(status: EndpointStatus, since: Duration, closings: u64) -> Vec<EndpointFacts> {
-        vec![EndpointFacts { name: name("e"), status, since: Some(ago(since)), closings }]
+        vec![EndpointFacts { name: name("e"), status, since: Some(ago(since)), closings, ended: EndedFacts::default() }]
     }
 
     fn paused(until: Option<Timestamp>) -> EndpointStatus {
@@ -611,6 +699,18 @@ mod tests {
             AlertChange::Moves(..) | AlertChange::Clears(_) => panic!("nothing stands"),
         };
         changes.into_iter().map(kind).collect()
+    }
+
+    fn of_ended(dead: u64, all: u64) -> TenantFacts {
+        let mut endpoints = endpoint(EndpointStatus::Enabled, DAY, 0);
+        endpoints[0].ended = EndedFacts { all, dead };
+        TenantFacts { endpoints, ..TenantFacts::default() }
+    }
+
+    fn of_failing(alerted_at: Option<Timestamp>, disable_after: Option<Duration>) -> TenantFacts {
+        let failing = Failing { since: ago(3 * DAY), failures: std::num::NonZeroU32::MIN, alerted_at };
+        let failing = FailingFacts::of(name("e"), failing, disable_after, NOW).into_iter().collect();
+        TenantFacts { failing, ..TenantFacts::default() }
     }
 
     #[test]
@@ -677,6 +777,26 @@ mod tests {
                 Thresholds { flapping_times: 2, ..d.clone() },
                 vec!["endpoint_flapping"],
             ),
+            (of_ended(10, 50), d.clone(), vec!["terminal_rate"]),
+            (of_ended(9, 50), d.clone(), vec![]),
+            (of_ended(200, 1_001), d.clone(), vec![]),
+            (of_ended(49, 49), d.clone(), vec![]),
+            (of_ended(0, 0), d.clone(), vec![]),
+            (
+                of_ended(1, 3),
+                Thresholds { terminal_rate: "33.33%".parse().unwrap(), terminal_min_count: 3, ..d.clone() },
+                vec!["terminal_rate"],
+            ),
+            (of_ended(49, 49), Thresholds { terminal_min_count: 49, ..d.clone() }, vec!["terminal_rate"]),
+            (of_failing(Some(ago(DAY)), Some(4 * DAY)), d.clone(), vec!["endpoint_failing"]),
+            (of_failing(None, Some(4 * DAY)), d.clone(), vec![]),
+            // It is not disabled for failing any more.
+            (of_failing(Some(ago(DAY)), None), d.clone(), vec![]),
+            (
+                of_failing(Some(ago(DAY)), Some(4 * DAY)),
+                Thresholds { off: [AlertKind::EndpointFailing].into(), ..d.clone() },
+                vec![],
+            ),
             (TenantFacts { plugins: plugin(Duration::ZERO), ..none.clone() }, d.clone(), vec!["plugin_disabled"]),
             (
                 TenantFacts { plugins: plugin(SECOND), ..none.clone() },
@@ -708,6 +828,11 @@ mod tests {
             (AlertKind::DlqDepth, 1, [(0, false), (1, true), (2, true), (1, true), (0, false), (0, false)]),
             (AlertKind::DlqDepth, 2, [(1, false), (2, true), (1, true), (2, true), (0, false), (1, false)]),
             (AlertKind::EndpointFlapping, 6, [(5, false), (6, true), (5, true), (4, false), (5, false), (6, true)]),
+            (
+                AlertKind::TerminalRate,
+                2_000,
+                [(1_999, false), (2_000, true), (1_600, true), (1_599, false), (1_999, false), (2_000, true)],
+            ),
             // Nothing is waited for: what is there fires, and stands at any age.
             (AlertKind::EndpointDisabled, 0, [(0, true), (0, true), (5, true), (0, true), (1, true), (0, true)]),
             (
@@ -722,6 +847,44 @@ mod tests {
                 assert_eq!(stands, expected, "{kind:?} at {value} of {threshold}");
             }
         }
+    }
+
+    /// Less traffic is no recovery: what fires goes on with as many dead as would have fired, and ends without any.
+    #[test]
+    fn a_share_of_too_few_fires_nothing_and_ends_nothing() {
+        let d = Thresholds::default();
+        let mut stands: Vec<Standing> = Vec::new();
+        for (dead, all, expected) in [
+            (49, 49, false),
+            (12, 60, true),
+            (12, 12, true),
+            (9, 49, true),
+            (8, 20, true),
+            (7, 20, false),
+            (20, 20, false),
+        ] {
+            for change in judge(readings(&of_ended(dead, all), &d, DAY, NOW), &stands) {
+                match change {
+                    AlertChange::Fires(r) => {
+                        let id = AlertId::from_u128(1);
+                        stands.push(Standing { id, kind: r.kind, subject: r.subject, value: r.value });
+                    }
+                    AlertChange::Moves(..) => panic!("a share is not followed"),
+                    AlertChange::Clears(_) => stands.clear(),
+                }
+            }
+            assert_eq!(!stands.is_empty(), expected, "{dead} of {all}");
+        }
+    }
+
+    #[test]
+    fn a_long_failure_is_told_with_when_it_ends() {
+        let found = readings(&of_failing(Some(ago(DAY)), Some(4 * DAY)), &Thresholds::default(), DAY, NOW);
+        let reading = found.iter().find(|reading| reading.kind == AlertKind::EndpointFailing).unwrap();
+        assert_eq!((reading.since, reading.due), (Some(ago(3 * DAY)), Some(NOW.plus(DAY))));
+        assert_eq!((reading.value, reading.threshold), (millis(3 * DAY), millis(2 * DAY)));
+        let words = reading.in_words(Some(&name("acme"))).summary;
+        assert!(words.starts_with("e has done nothing but fail for 3d; it is disabled at 20"), "{words}");
     }
 
     #[test]

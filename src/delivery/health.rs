@@ -204,19 +204,13 @@ pub enum Turn {
     Closed,
 }
 
-/// What a long failure leads to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LongFailure {
-    Alert { disables_at: Timestamp },
-    Disable,
-}
-
 /// The next state, and what follows from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     pub health: Health,
     pub breaker: Option<Turn>,
-    pub failing: Option<LongFailure>,
+    /// It did nothing but fail for too long.
+    pub disables: bool,
 }
 
 /// What becomes of an endpoint by an attempt that began at `began_at` and ended now.
@@ -230,14 +224,14 @@ pub fn step(health: Health, pulse: &Pulse, began_at: Timestamp, now: Timestamp) 
         }),
     };
     let (tripped, breaker) = turn(health.tripped, failing.as_ref(), policy.breaker, *chance, began_at, now);
-    let (failing, long) = match (failing, policy.disable_after) {
+    let (failing, disables) = match (failing, policy.disable_after) {
         (Some(failing), Some(after)) => {
-            let (failing, long) = long_failure(failing, after, now);
-            (Some(failing), long)
+            let (failing, disables) = long_failure(failing, after, now);
+            (Some(failing), disables)
         }
-        (failing, _) => (failing, None),
+        (failing, _) => (failing, false),
     };
-    Step { health: Health { failing, tripped }, breaker, failing: long }
+    Step { health: Health { failing, tripped }, breaker, disables }
 }
 
 fn turn(
@@ -271,16 +265,13 @@ fn cut(span: Duration, chance: u64) -> Duration {
     span - part + super::Jitter::Full.spread(part, chance)
 }
 
-fn long_failure(failing: Failing, after: Duration, now: Timestamp) -> (Failing, Option<LongFailure>) {
-    if failing.alerted_at.is_none() {
-        if now < failing.since.plus(after / 2) {
-            return (failing, None);
-        }
-        let failing = Failing { alerted_at: Some(now), ..failing };
-        return (failing, Some(LongFailure::Alert { disables_at: failing.disables_at(after, now) }));
+/// Half-way it is put down that an alert stands; the end is half of the time after that, or later.
+fn long_failure(failing: Failing, after: Duration, now: Timestamp) -> (Failing, bool) {
+    match failing.alerted_at {
+        None if now < failing.since.plus(after / 2) => (failing, false),
+        None => (Failing { alerted_at: Some(now), ..failing }, false),
+        Some(_) => (failing, now >= failing.disables_at(after, now)),
     }
-    let over = now >= failing.disables_at(after, now);
-    (failing, over.then_some(LongFailure::Disable))
 }
 
 #[cfg(test)]
@@ -414,17 +405,19 @@ mod tests {
 
     #[test]
     fn a_long_failure_is_told_half_way_and_disables_at_the_end() {
+        let told = |policy, seconds: &[u64]| -> Vec<(Option<Timestamp>, bool)> {
+            let (_, steps) = fail(Health::default(), policy, seconds);
+            steps.iter().map(|step| (step.health.failing.unwrap().alerted_at, step.disables)).collect()
+        };
         let policy = HealthPolicy { breaker: None, disable_after: Some(secs(100)) };
-        let (_, steps) = fail(Health::default(), policy, &[0, 49, 50, 99, 100]);
-        let told: Vec<Option<LongFailure>> = steps.iter().map(|step| step.failing).collect();
-        let alert = Some(LongFailure::Alert { disables_at: at(100) });
-        assert_eq!(told, [None, None, alert, None, Some(LongFailure::Disable)]);
+        let half = Some(at(50));
+        let expected = [(None, false), (None, false), (half, false), (half, false), (half, true)];
+        assert_eq!(told(policy, &[0, 49, 50, 99, 100]), expected);
         // Nobody is disabled without having been told in time, as when long nothing was sent at all.
-        let (_, steps) = fail(Health::default(), policy, &[0, 500, 549, 550]);
-        let told: Vec<Option<LongFailure>> = steps.iter().map(|step| step.failing).collect();
-        assert_eq!(told, [None, Some(LongFailure::Alert { disables_at: at(550) }), None, Some(LongFailure::Disable)]);
+        let late = Some(at(500));
+        assert_eq!(told(policy, &[0, 500, 549, 550]), [(None, false), (late, false), (late, false), (late, true)]);
         let never = HealthPolicy { breaker: None, disable_after: None };
-        assert!(fail(Health::default(), never, &[0, 1_000_000]).1.iter().all(|step| step.failing.is_none()));
+        assert_eq!(told(never, &[0, 1_000_000]), [(None, false); 2]);
     }
 
     #[test]
@@ -487,7 +480,7 @@ mod tests {
         fn health_is_quiet(chance: u64, began in 0u64..1_000, took in 0u64..1_000) {
             let policy = HealthPolicy { breaker: Some(BreakerPolicy::default()), ..HealthPolicy::default() };
             let pulse = Pulse { signal: Signal::Works, policy, chance };
-            let quiet = Step { health: Health::default(), breaker: None, failing: None };
+            let quiet = Step { health: Health::default(), breaker: None, disables: false };
             prop_assert_eq!(step(Health::default(), &pulse, at(began), at(began + took)), quiet);
         }
     }

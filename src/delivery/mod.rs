@@ -16,17 +16,17 @@ mod state;
 mod trial;
 
 pub use alert::{
-    AlertChange, AlertKind, AtRisk, DLQ_DEPTH_MAX, DeadFacts, EndpointFacts, GatewayFacts, GatewayThresholds, InWords,
-    PluginFacts, Reading, Severity, Standing, Subject, TenantFacts, Thresholds, gateway_readings, going, is_at_risk,
-    judge as judge_alerts, may_be_sent, readings as alert_readings,
+    AlertChange, AlertKind, AtRisk, DLQ_DEPTH_MAX, DeadFacts, EndedFacts, EndpointFacts, FailingFacts, GatewayFacts,
+    GatewayThresholds, InWords, PluginFacts, Reading, Severity, Standing, Subject, TenantFacts, Thresholds,
+    gateway_readings, going, is_at_risk, judge as judge_alerts, may_be_sent, readings as alert_readings,
 };
 pub use decide::{
     Decision, EndpointEffect, History, OnAmbiguous, OnPluginFault, RETRY_AFTER_MAX, Terms, decide, may_start,
 };
 pub use endpoint::{EndpointStatus, EventTypes, Route};
 pub use health::{
-    BREAKER_OPEN, BreakerPolicy, BreakerState, FAILING, Failing, Health, HealthPolicy, LongFailure, Pulse, Signal,
-    Step, Tripped, Turn, step,
+    BREAKER_OPEN, BreakerPolicy, BreakerState, FAILING, Failing, Health, HealthPolicy, Pulse, Signal, Step, Tripped,
+    Turn, step,
 };
 pub use histogram::{LatencyBucket, quantile};
 pub use id::{

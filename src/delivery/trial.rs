@@ -20,6 +20,8 @@ const WHOLE: u16 = 10_000;
 pub struct BadRatio;
 
 impl Ratio {
+    pub const WHOLE: Ratio = Ratio(WHOLE);
+
     /// `None`: more than the whole.
     pub const fn of_ten_thousand(parts: u16) -> Option<Self> {
         if parts <= WHOLE { Some(Ratio(parts)) } else { None }

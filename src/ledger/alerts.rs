@@ -5,8 +5,8 @@ use super::records::{Page, PageRequest};
 use super::{EndpointKey, LedgerError, TenantKey};
 use crate::clock::Timestamp;
 use crate::delivery::{
-    AlertId, AlertKind, AtRisk, DeadFacts, DeliveryId, EndpointFacts, EventId, Name, PluginFacts, Reading, Severity,
-    Standing, Subject,
+    AlertId, AlertKind, AtRisk, DeadFacts, DeliveryId, EndpointFacts, EventId, Failing, Name, PluginFacts, Reading,
+    Severity, Standing, Subject,
 };
 use async_trait::async_trait;
 use serde::Serialize;
@@ -16,6 +16,8 @@ use std::time::Duration;
 pub const ALERTS_KEPT_MAX: u32 = 500;
 /// Events with a deadline that one page looks at.
 pub const DEADLINES_PAGE: usize = 1_000;
+/// Minutes of endpoints, the newest first, that one look at what ended reads of a tenant.
+pub const ENDED_ROWS_MAX: usize = 20_000;
 /// Changes of an endpoint's status that are remembered: the newest.
 pub const STATUS_CHANGES_MAX: u32 = 100;
 
@@ -52,6 +54,7 @@ pub struct AlertQuestion {
     /// The payloads of those who died after the first and by the second go soon.
     pub going: (Timestamp, Timestamp),
     pub closings_since: Timestamp,
+    pub ended_since: Timestamp,
 }
 
 /// The facts that one read gives.
@@ -61,6 +64,8 @@ pub struct KnownFacts {
     pub undelivered: DeadFacts,
     /// Every endpoint that was ever declared.
     pub endpoints: Vec<EndpointFacts>,
+    /// Those that do nothing but fail, and are not disabled.
+    pub failing: Vec<(Name, Failing)>,
     pub plugins: Vec<PluginFacts>,
 }
 

@@ -33,7 +33,7 @@ pub use adoptions::{Adopted, AdoptedSecret, Adoptions};
 pub use again::{AGAIN_MAX, Again, Origin, Replay, ReplayRehearsed, Resend, Resent};
 pub use alerts::{
     ALERTS_KEPT_MAX, AlertNotes, AlertQuestion, AlertRow, AlertShown, AlertTold, Alerts, DEADLINES_PAGE, DeadlinePage,
-    DeadlinePlace, DeadlineQuestion, KnownFacts, STATUS_CHANGES_MAX, ToTell, WhichAlerts,
+    DeadlinePlace, DeadlineQuestion, ENDED_ROWS_MAX, KnownFacts, STATUS_CHANGES_MAX, ToTell, WhichAlerts,
 };
 pub use answers::{ANSWER_BYTES_MAX, ANSWERS_KEPT_FOR, Answers, KeptAnswer, RequestId};
 pub use dead_letters::{

@@ -6,8 +6,8 @@
 
 use crate::clock::{ClockWatch, Timestamp};
 use crate::delivery::{
-    AlertChange, AlertKind, AtRisk, GatewayFacts, GatewayThresholds, Name, Reading, TenantFacts, Thresholds,
-    alert_readings, gateway_readings, going, judge_alerts, may_be_sent,
+    AlertChange, AlertKind, AtRisk, FailingFacts, GatewayFacts, GatewayThresholds, Name, Reading, TenantFacts,
+    Thresholds, alert_readings, gateway_readings, going, judge_alerts, may_be_sent,
 };
 use crate::ledger::{
     Accept, Accepted, AlertNotes, AlertQuestion, AlertRow, AlertShown, AlertTold, DeadlinePlace, DeadlineQuestion,
@@ -49,8 +49,9 @@ pub struct WatchedTenant {
     pub thresholds: Thresholds,
     /// How long its payloads are kept.
     pub payloads: Duration,
-    /// What is declared: of the others nothing is told but their dead letters.
-    pub endpoints: BTreeSet<Name>,
+    /// What is declared, with after how long a failure it is disabled: of the others nothing is told but their dead
+    /// letters.
+    pub endpoints: BTreeMap<Name, Option<Duration>>,
     pub plugins: BTreeSet<Name>,
     pub route: Option<AlertRoute>,
 }
@@ -213,6 +214,7 @@ impl Watch {
             told_by: tenant.route.as_ref().map(|route| route.endpoint.0),
             going: going(tenant.payloads, thresholds.erasure_margin, now),
             closings_since: now.minus(thresholds.flapping_window),
+            ended_since: now.minus(thresholds.terminal_window),
         };
         let known = self.ledger.alert_facts(question).await?;
         for _ in 0..PAGES_MAX {
@@ -225,14 +227,19 @@ impl Watch {
                 break;
             }
         }
+        let failing = known.failing.into_iter().filter_map(|(name, failing)| {
+            let disable_after = *tenant.endpoints.get(&name)?;
+            FailingFacts::of(name, failing, disable_after, now)
+        });
         let mut facts = TenantFacts {
             dead: known.dead,
             undelivered: known.undelivered,
             at_risk: sweep.told(),
             endpoints: known.endpoints,
+            failing: failing.collect(),
             plugins: known.plugins,
         };
-        facts.endpoints.retain(|endpoint| tenant.endpoints.contains(&endpoint.name));
+        facts.endpoints.retain(|endpoint| tenant.endpoints.contains_key(&endpoint.name));
         facts.plugins.retain(|plugin| tenant.plugins.contains(&plugin.name));
         Ok(alert_readings(&facts, thresholds, tenant.payloads, now))
     }

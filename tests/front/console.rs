@@ -35,10 +35,6 @@ async fn send(office: &Office, method: &str, path: &str, headers: &str, body: &s
 }
 
 impl Reply {
-    fn text(&self) -> String {
-        String::from_utf8(self.body.clone()).unwrap()
-    }
-
     fn location(&self) -> &str {
         self.header("location").unwrap_or_default()
     }
@@ -68,7 +64,7 @@ impl Browser<'_> {
         let reply = self.get(path).await;
         assert_eq!(reply.status, 200, "{path}: {}", reply.text());
         assert_eq!(reply.header("cache-control"), Some("no-store"), "{path}");
-        reply.text()
+        reply.text().to_owned()
     }
 
     async fn post_as(&self, path: &str, headers: &str, body: &str) -> Reply {
@@ -87,9 +83,9 @@ async fn the_console_begins_with_a_token() {
     assert_eq!((root.status, root.location()), (303, "/console/"));
     let to = send(&office, "GET", "/console/t/acme/dlq?by=endpoint", "", "").await;
     assert_eq!(to.location(), "/console/sign-in?back=%2Fconsole%2Ft%2Facme%2Fdlq%3Fby%3Dendpoint");
-    let form = send(&office, "GET", to.location(), "", "").await.text();
+    let form = send(&office, "GET", to.location(), "", "").await.text().to_owned();
     assert!(form.contains("name=\"back\" value=\"/console/t/acme/dlq?by=endpoint\""), "{form}");
-    let elsewhere = send(&office, "GET", "/console/sign-in?back=//evil.example/", "", "").await.text();
+    let elsewhere = send(&office, "GET", "/console/sign-in?back=//evil.example/", "", "").await.text().to_owned();
     assert!(!elsewhere.contains("evil.example"));
     for token in ["", "wrong", "%00", "a%0d%0ab"] {
         let refused = send(&office, "POST", "/console/sign-in", SAME, &format!("token={token}")).await;
@@ -349,7 +345,7 @@ async fn the_look_is_kept_in_a_cookie() {
     let set = browser.post("/console/look", "theme=dark&back=%2Fconsole%2Fsystem").await;
     assert_eq!(set.location(), "/console/system");
     let cookies = format!("cookie: {}; {}\r\n", browser.cookie, set.cookie());
-    let page = send(&office, "GET", "/console/system", &cookies, "").await.text();
+    let page = send(&office, "GET", "/console/system", &cookies, "").await.text().to_owned();
     assert!(page.contains("data-theme=\"dark\""));
     let away = browser.post("/console/look", "theme=x&back=https%3A%2F%2Fevil.example%2F").await;
     assert_eq!(away.location(), "/console/");
@@ -360,12 +356,12 @@ async fn a_pasted_request_is_checked_step_by_step() {
     let office = office().await;
     let browser = signed_in(&office).await;
     let path = "/console/t/acme/sources/github/explain";
-    let wrong = browser.post(path, "request=X-Hub-Signature-256%3A+x%0D%0A%0D%0A%7B%0D%0A%7D").await.text();
+    let wrong = browser.post(path, "request=X-Hub-Signature-256%3A+x%0D%0A%0D%0A%7B%0D%0A%7D").await.text().to_owned();
     assert!(
         wrong.contains("It does not verify") && wrong.contains("&lt;b&gt;none") | wrong.contains("&#60;b&#62;none"),
         "{wrong}"
     );
-    let right = browser.post(path, "request=X-Hub-Signature-256%3A+github%0D%0A%0D%0A%7B%7D").await.text();
+    let right = browser.post(path, "request=X-Hub-Signature-256%3A+github%0D%0A%0D%0A%7B%7D").await.text().to_owned();
     assert!(right.contains("It verifies"), "{right}");
     let asked = office.yard.asked.lock().unwrap().clone();
     assert!(asked[0].starts_with("explain acme/github POST None \"{\\n}\" at 2026-01-01T00:00:00.123Z"), "{asked:?}");

@@ -180,3 +180,42 @@ async fn the_gateways_own_alerts_go_where_the_operator_says() {
     until_firing(&gateway, "disk_free", 1.0).await;
     assert_eq!(ops.count(), 2, "what clears is not sent");
 }
+
+#[tokio::test]
+async fn a_share_of_dead_letters_is_told_once_from_enough_on_and_clears_below_it() {
+    let picky =
+        Receiver::start(|seen, _| Reply::status(if seen.body.as_ref() == b"\"bad\"" { 400 } else { 204 })).await;
+    let ops = Receiver::kind().await;
+    let thresholds = "terminal_rate = \"50%\"\nterminal_min_count = 4";
+    let mut gateway = Gateway::with(QUICK, &(jobs(&picky.url("/")) + &told_to(&ops.url("/"), thresholds)));
+    gateway.boot().await;
+    let publish = async |gateway: &Gateway, payload: &str| {
+        let answer = gateway.post("events", &json!({"type": "job", "payload": payload})).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    };
+    for _ in 0..2 {
+        publish(&gateway, "bad").await;
+    }
+    gateway.until_deliveries("endpoint=jobs&state=dead", 2).await;
+    for _ in 0..2 {
+        assert_eq!(ops.count(), 0, "all that ended is dead, but too few have");
+        publish(&gateway, "good").await;
+    }
+    ops.until_count(1).await;
+    let alert = verified(&ops, SECRET).remove(0);
+    assert_eq!((&alert["kind"], &alert["subject"]), (&json!("terminal_rate"), &json!("endpoint/jobs")));
+    assert_eq!([&alert["value"], &alert["threshold"]], [&json!(5_000), &json!(5_000)]);
+    assert_eq!(alert["unit"], "basis_points");
+    assert!(alert["summary"].as_str().unwrap().starts_with("50% of what ended"), "{alert}");
+    gateway.until_deliveries("endpoint=ops&state=delivered", 1).await;
+    gateway.kill();
+    gateway.boot().await;
+    until_firing(&gateway, "terminal_rate", 1.0).await;
+    let stats = gateway.get("stats?endpoint=jobs").await;
+    assert_eq!(stats["endpoints"][0]["terminal_rate"], 0.5, "as the statistics say: {stats}");
+    for _ in 0..2 {
+        publish(&gateway, "good").await;
+    }
+    until_firing(&gateway, "terminal_rate", 0.0).await;
+    assert_eq!(kinds(&verified(&ops, SECRET)), ["terminal_rate"]);
+}

@@ -216,10 +216,20 @@ async fn what_only_fails_is_told_and_disabled_and_its_events_are_kept() {
     let is_down = Arc::clone(&down);
     let receiver =
         Receiver::start(move |_, _| Reply::status(if is_down.load(Ordering::SeqCst) { 500 } else { 204 })).await;
-    let gateway = Gateway::start(&config(&receiver, "disable_after = \"2s\"")).await;
+    // Its fifty attempts outlast what is waited for.
+    let slower = config(&receiver, "disable_after = \"4s\"").replace("50ms", "200ms");
+    let mut gateway = Gateway::with("[alerts]\nevery = \"100ms\"\n", &slower);
+    gateway.boot().await;
     publish(&gateway, 1).await;
-    until("it is told", || async { (gateway.metric("hookgate_endpoints_failing").await == Some(1.0)).then_some(()) })
-        .await;
+    super::alerts::until_firing(&gateway, "endpoint_failing", 1.0).await;
+    let told = gateway.get("alerts?state=firing").await["items"][0].clone();
+    let failing = endpoint(&gateway).await;
+    assert_eq!(told["subject"], "endpoint/billing");
+    assert_eq!((&told["since"], &told["due"]), (&failing["failing_since"], &failing["disables_at"]), "{told}");
+    until("it is counted", || async {
+        (gateway.metric("hookgate_endpoints_failing").await == Some(1.0)).then_some(())
+    })
+    .await;
     let disabled = until("it is disabled", || async {
         let found = endpoint(&gateway).await;
         (found["status"] == "disabled").then_some(found)
@@ -228,10 +238,14 @@ async fn what_only_fails_is_told_and_disabled_and_its_events_are_kept() {
     assert_eq!((disabled["why"].as_str(), disabled["pending"].as_u64()), (Some("failing"), Some(1)), "{disabled}");
     assert_eq!(gateway.metric("hookgate_endpoints_failing").await, Some(0.0));
     let log = gateway.log();
-    let line = |text: &str| log.lines().position(|line| line.contains("WARN") && line.contains(text));
-    let (told, done) = (line("it will be disabled"), line("the endpoint was disabled"));
+    let line = |text: &str| log.lines().position(|line| line.contains(text));
+    let (told, done) = (line("billing has done nothing but fail"), line("the endpoint was disabled"));
     assert!(told.is_some() && told < done, "{log}");
-    assert!(log.lines().nth(told.unwrap()).unwrap().contains("billing"), "{log}");
+    super::alerts::until_firing(&gateway, "endpoint_failing", 0.0).await;
+    super::alerts::until_firing(&gateway, "endpoint_disabled", 1.0).await;
+    let log = gateway.log();
+    let warned: Vec<&str> = log.lines().filter(|line| line.contains("WARN") && line.contains("billing")).collect();
+    assert_eq!(warned.len(), 2, "each is told once: {warned:?}");
 
     let before = receiver.count();
     publish(&gateway, 1).await;

@@ -55,6 +55,7 @@ async fn depth_age_and_a_deadline_page_once_and_one_dead_letter_does_not() {
     assert_eq!((&told[1]["value"], &told[1]["threshold"]), (&json!(DEPTH), &json!(DEPTH)));
     assert_eq!((&told[2]["threshold"], &told[2]["unit"]), (&json!(1_000), &json!("ms")));
 
+    gateway.until_deliveries("endpoint=ops&state=delivered", 3).await;
     gateway.kill();
     gateway.boot().await;
     for kind in kinds(&told) {

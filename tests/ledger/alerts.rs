@@ -5,11 +5,12 @@ use crate::plugins::{activate, disable, ready};
 use crate::support::{name, publication};
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{
-    AlertChange, AlertId, AlertKind, AtRisk, Reading, Subject, Thresholds, alert_readings, judge_alerts,
+    AlertChange, AlertId, AlertKind, AtRisk, EndedFacts, Reading, Subject, Thresholds, alert_readings, judge_alerts,
 };
 use hookgate::ledger::{
     ALERTS_KEPT_MAX, Accepted, AlertNotes, AlertQuestion, AlertRow, AlertTold, Change, DEADLINES_PAGE, DeadlinePage,
-    DeadlineQuestion, EndpointChange, KnownFacts, PageRequest, ResolveAs, TenantKey, ToTell, WhichAlerts,
+    DeadlineQuestion, ENDED_ROWS_MAX, EndpointChange, KnownFacts, PageRequest, ResolveAs, TenantKey, ToTell,
+    WhichAlerts,
 };
 use hookgate::verify::{ALERT_TYPE, Publication, announcement};
 use std::time::Duration;
@@ -24,6 +25,7 @@ async fn facts(bench: &Bench, told_by: Option<&str>) -> KnownFacts {
         told_by: told_by.map(|endpoint| bench.endpoint(endpoint)),
         going: (now.minus(10 * MINUTE), now.minus(5 * MINUTE)),
         closings_since: now.minus(10 * MINUTE),
+        ended_since: now.minus(10 * MINUTE),
     };
     bench.ledger.alert_facts(question).await.unwrap()
 }
@@ -53,6 +55,7 @@ async fn dead_letters_are_counted_by_age_and_the_alert_endpoints_apart() {
         told_by: None,
         going: (Timestamp::ZERO, Timestamp::MAX),
         closings_since: Timestamp::ZERO,
+        ended_since: Timestamp::ZERO,
     };
     assert_eq!(bench.ledger.alert_facts(theirs).await.unwrap().dead.count, 0, "another tenant's");
 }
@@ -105,6 +108,59 @@ async fn what_is_remembered_of_an_endpoint_is_bounded() {
     }
     let kept: u32 = bench.raw().query_row("SELECT count(*) FROM endpoint_change", [], |row| row.get(0)).unwrap();
     assert_eq!(kept, 100);
+}
+
+#[tokio::test]
+async fn what_ended_is_counted_over_the_window_and_a_restart() {
+    let mut bench = Bench::new().await;
+    let of =
+        |known: &KnownFacts, endpoint: &str| known.endpoints.iter().find(|e| e.name == name(endpoint)).unwrap().ended;
+    let ended = |all, dead| EndedFacts { all, dead };
+    bench.kill("billing").await;
+    // More commits than are kept as notes, so that minutes are read as well.
+    for _ in 0..100 {
+        let claimed = bench.start("billing").await;
+        bench.settle(claimed.lease, delivered()).await;
+    }
+    bench.clock.advance(6 * MINUTE);
+    bench.kill("billing").await;
+    bench.kill("crm").await;
+    let bench = bench.restart().await;
+    let known = facts(&bench, None).await;
+    assert_eq!(["billing", "crm", "audit"].map(|e| of(&known, e)), [ended(102, 2), ended(1, 1), ended(0, 0)]);
+    bench.clock.advance(5 * MINUTE);
+    let known = facts(&bench, None).await;
+    assert_eq!((of(&known, "billing"), of(&known, "crm")), (ended(1, 1), ended(1, 1)), "the window goes on");
+    bench.clock.advance(6 * MINUTE);
+    assert_eq!(of(&facts(&bench, None).await, "billing"), ended(0, 0));
+}
+
+#[tokio::test]
+async fn only_so_many_minutes_are_read_the_newest_first() {
+    let mut bench = Bench::new().await;
+    bench.kill("billing").await;
+    let endpoint = bench.endpoint("billing").0;
+    let window = AlertQuestion {
+        tenant: bench.tenant("acme"),
+        told_by: None,
+        going: (Timestamp::ZERO, Timestamp::ZERO),
+        closings_since: Timestamp::ZERO,
+        ended_since: Timestamp::ZERO,
+    };
+    // One dead letter in each of so many minutes, as `tally.rs` writes it.
+    let rows = ENDED_ROWS_MAX + 50;
+    bench
+        .raw()
+        .execute_batch(&format!(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) \
+         INSERT INTO tally (tenant, hourly, at, subject, counts) SELECT {tenant}, 0, i * 60000, {endpoint}, \
+         (SELECT x'01020100') FROM n;",
+            tenant = bench.tenant("acme").0,
+        ))
+        .unwrap();
+    let known = bench.ledger.alert_facts(window).await.unwrap();
+    let ended = known.endpoints.iter().find(|e| e.name == name("billing")).unwrap().ended;
+    assert_eq!(ended, EndedFacts { all: ENDED_ROWS_MAX as u64 + 1, dead: ENDED_ROWS_MAX as u64 + 1 });
 }
 
 #[tokio::test]

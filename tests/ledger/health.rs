@@ -3,7 +3,9 @@
 use crate::bench::{Bench, record};
 use hookgate::clock::Timestamp;
 use hookgate::delivery::{BreakerPolicy, Disposition, EndpointStatus, HealthPolicy, Pulse, Reason, Signal};
-use hookgate::ledger::{Claimed, EndpointChange, EndpointState, Lease, Settled, Settlement, Taken};
+use hookgate::ledger::{
+    AlertQuestion, Claimed, EndpointChange, EndpointState, KnownFacts, Lease, Settled, Settlement, Taken,
+};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -60,6 +62,72 @@ fn paused(until: Timestamp) -> EndpointStatus {
 async fn change(bench: &Bench, change: EndpointChange) {
     let name = "billing".parse().unwrap();
     bench.ledger.change_endpoint(bench.tenant("acme"), &name, change, bench.now()).await.unwrap().unwrap();
+}
+
+async fn known(bench: &Bench) -> KnownFacts {
+    let question = AlertQuestion {
+        tenant: bench.tenant("acme"),
+        told_by: None,
+        going: (Timestamp::ZERO, Timestamp::ZERO),
+        closings_since: Timestamp::ZERO,
+        ended_since: Timestamp::ZERO,
+    };
+    bench.ledger.alert_facts(question).await.unwrap()
+}
+
+async fn closings(bench: &Bench) -> u64 {
+    known(bench).await.endpoints.iter().find(|endpoint| endpoint.name.as_str() == "billing").unwrap().closings
+}
+
+#[tokio::test]
+async fn every_opening_of_a_breaker_is_a_closing_of_the_endpoint() {
+    let mut bench = Bench::new().await;
+    for _ in 0..2 {
+        attempt(&mut bench, Signal::Fails, policy(3)).await;
+    }
+    assert_eq!(closings(&bench).await, 0);
+    // Two are on the wire when it opens: the second tells nothing new.
+    let (one, two) = (bench.start("billing").await, bench.start("billing").await);
+    bench.clock.advance(SECOND);
+    end(&bench, one, Signal::Fails, policy(3)).await;
+    let crashed = bench.copy_as_after_a_crash().await;
+    assert_eq!(closings(&crashed).await, 1, "in the same commit");
+    end(&bench, two, Signal::Fails, policy(3)).await;
+    assert_eq!(closings(&bench).await, 1);
+    // A probe that fails opens it again.
+    bench.clock.advance(40 * SECOND);
+    attempt(&mut bench, Signal::Fails, policy(3)).await;
+    assert_eq!(closings(&bench).await, 2);
+    bench.clock.advance(100 * SECOND);
+    attempt(&mut bench, Signal::Works, policy(3)).await;
+    assert_eq!(closings(&bench.restart().await).await, 2);
+}
+
+#[tokio::test]
+async fn a_long_failure_is_a_fact_until_it_works_or_is_disabled() {
+    let policy = HealthPolicy { breaker: None, disable_after: Some(10 * SECOND) };
+    let mut bench = Bench::new().await;
+    let alerted = async |bench: &Bench| -> Vec<Option<Timestamp>> {
+        known(bench).await.failing.iter().map(|(_, failing)| failing.alerted_at).collect()
+    };
+    assert_eq!(alerted(&bench).await, []);
+    attempt(&mut bench, Signal::Fails, policy).await;
+    assert_eq!(alerted(&bench).await, [None]);
+    bench.clock.advance(6 * SECOND);
+    attempt(&mut bench, Signal::Fails, policy).await;
+    let half = bench.now();
+    let mut bench = bench.restart().await;
+    assert_eq!(alerted(&bench).await, [Some(half)], "over a restart");
+    attempt(&mut bench, Signal::Works, policy).await;
+    assert_eq!(alerted(&bench).await, [], "it works");
+    for _ in 0..4 {
+        bench.clock.advance(6 * SECOND);
+        if state(&bench).await.status == EndpointStatus::Enabled {
+            attempt(&mut bench, Signal::Fails, policy).await;
+        }
+    }
+    assert_eq!(state(&bench).await.status, EndpointStatus::Disabled { why: "failing".to_owned() });
+    assert_eq!(alerted(&bench).await, [], "disabled, that is what is told");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use super::SqliteLedger;
 use super::births::Needs;
 use super::codec::{count, int, state_of, status_of, time, time_opt};
 use super::fault::Fault;
+use super::health;
 use super::lists::{Query, collect, name};
 use super::records::{LIMIT_MAX, List, cursor, page_of, page_start};
 use super::writer::{Verb, Writer};
@@ -88,14 +89,17 @@ fn dead(connection: &Connection, ask: &AlertQuestion) -> Result<(DeadFacts, Dead
     Ok((dead, undelivered))
 }
 
-fn endpoints(connection: &Connection, ask: &AlertQuestion) -> Result<Vec<EndpointFacts>, Fault> {
+/// Every endpoint, and those that do nothing but fail.
+fn endpoints(connection: &Connection, ask: &AlertQuestion, known: &mut KnownFacts) -> Result<(), Fault> {
+    let mut ended = super::ended::ended(connection, ask.tenant, ask.ended_since)?;
     let mut changed = connection.prepare_cached(CHANGED)?;
     let mut closings = connection.prepare_cached(CLOSINGS)?;
-    let mut each = connection.prepare_cached("SELECT id, name, status, until, why FROM endpoint WHERE tenant = ?")?;
+    let columns = health::COLUMNS;
+    let mut each = connection
+        .prepare_cached(&format!("SELECT id, name, status, until, why, {columns} FROM endpoint WHERE tenant = ?"))?;
     let mut rows = each.query([ask.tenant.0])?;
-    let mut all = Vec::new();
     while let Some(row) = rows.next()? {
-        let (id, code): (u32, i64) = (row.get(0)?, row.get(2)?);
+        let (id, code, endpoint): (u32, i64, Name) = (row.get(0)?, row.get(2)?, name(row, 1)?);
         let status = status_of(code, row.get(3)?, row.get(4)?);
         let since = match status {
             EndpointStatus::Enabled => None,
@@ -103,10 +107,17 @@ fn endpoints(connection: &Connection, ask: &AlertQuestion) -> Result<Vec<Endpoin
                 changed.query_row((id, code), |row| time_opt(row, 0))?
             }
         };
-        let closings = closings.query_row((id, ask.closings_since.as_millis()), |row| row.get(0))?;
-        all.push(EndpointFacts { name: name(row, 1)?, status, since, closings: count(closings) });
+        match (&status, health::of_row(row, 5)?.failing) {
+            (EndpointStatus::Disabled { .. }, _) | (_, None) => {}
+            (EndpointStatus::Enabled | EndpointStatus::Paused { .. }, Some(failing)) => {
+                known.failing.push((endpoint.clone(), failing));
+            }
+        }
+        let closings = count(closings.query_row((id, ask.closings_since.as_millis()), |row| row.get(0))?);
+        let ended = ended.remove(&EndpointKey(id)).unwrap_or_default();
+        known.endpoints.push(EndpointFacts { name: endpoint, status, since, closings, ended });
     }
-    Ok(all)
+    Ok(())
 }
 
 fn plugins(connection: &Connection, tenant: TenantKey) -> Result<Vec<PluginFacts>, Fault> {
@@ -121,8 +132,10 @@ fn plugins(connection: &Connection, tenant: TenantKey) -> Result<Vec<PluginFacts
 
 fn facts(connection: &Connection, ask: &AlertQuestion) -> Result<KnownFacts, Fault> {
     let (dead, undelivered) = dead(connection, ask)?;
-    let (endpoints, plugins) = (endpoints(connection, ask)?, plugins(connection, ask.tenant)?);
-    Ok(KnownFacts { dead, undelivered, endpoints, plugins })
+    let plugins = plugins(connection, ask.tenant)?;
+    let mut known = KnownFacts { dead, undelivered, plugins, ..KnownFacts::default() };
+    endpoints(connection, ask, &mut known)?;
+    Ok(known)
 }
 
 /// The time in an id of ours.
@@ -398,6 +411,7 @@ mod tests {
             (OF_EVENT, "USING PRIMARY KEY (tenant=? AND id>? AND id<?)"),
             (CHANGED, "USING PRIMARY KEY (endpoint=?)"),
             (CLOSINGS, "USING PRIMARY KEY (endpoint=? AND at>?)"),
+            (super::super::ended::MINUTES, "USING PRIMARY KEY (tenant=? AND hourly=? AND at>?)"),
             (PLUGINS, "USING COVERING INDEX plugin_activation_plugin (tenant=?)"),
             // All of a partial index, which holds nothing else.
             ("SELECT id FROM alert a WHERE a.cleared_at IS NULL", "SCAN a USING INDEX alert_firing"),

@@ -9,7 +9,7 @@ use super::settle::apply_effect;
 use super::writer::{EndpointMemory, Undo, Verb, Writer};
 use crate::clock::Timestamp;
 use crate::delivery::{
-    BREAKER_OPEN, EndpointEffect, EndpointStatus, FAILING, Failing, Health, LongFailure, Pulse, Tripped, Turn, step,
+    BREAKER_OPEN, EndpointEffect, EndpointStatus, FAILING, Failing, Health, Pulse, Tripped, Turn, step,
 };
 use crate::ledger::{EndpointKey, Lease};
 use rusqlite::{OptionalExtension as _, Row};
@@ -47,7 +47,6 @@ enum Told {
     Opened { until: Timestamp, failures: u32 },
     OpenedAgain { until: Timestamp },
     Closed,
-    Alert { since: Timestamp, disables_at: Timestamp },
     Disabled { since: Timestamp },
 }
 
@@ -66,13 +65,9 @@ impl Notice {
                 tracing::info!(tenant, endpoint, until, "a probe failed: the breaker has opened again");
             }
             Told::Closed => tracing::info!(tenant, endpoint, "the endpoint works again: its breaker has closed"),
-            Told::Alert { since, disables_at } => {
-                let (since, disables_at) = (since.to_rfc3339(), disables_at.to_rfc3339());
-                tracing::warn!(tenant, endpoint, since, disables_at, "nothing but failures: it will be disabled");
-            }
             Told::Disabled { since } => {
                 let since = since.to_rfc3339();
-                tracing::warn!(tenant, endpoint, since, "nothing but failures: the endpoint was disabled");
+                tracing::info!(tenant, endpoint, since, "nothing but failures: the endpoint was disabled");
             }
         }
     }
@@ -139,20 +134,11 @@ impl Writer<'_> {
             }
             None => {}
         }
-        let since = next.health.failing.map_or(now, |failing| failing.since);
-        match next.failing {
-            Some(LongFailure::Alert { disables_at }) => self.note(key, Told::Alert { since, disables_at })?,
-            Some(LongFailure::Disable) => {
-                let disabled = |w: &Self| {
-                    let status = w.endpoints.get(&key).map(|endpoint| &endpoint.status);
-                    matches!(status, Some(EndpointStatus::Disabled { .. }))
-                };
-                if !disabled(self) {
-                    apply_effect(self, key, &EndpointEffect::Disable { why: FAILING }, now)?;
-                    self.note(key, Told::Disabled { since })?;
-                }
-            }
-            None => {}
+        let status = self.endpoints.get(&key).map(|endpoint| &endpoint.status);
+        if next.disables && !matches!(status, Some(EndpointStatus::Disabled { .. })) {
+            apply_effect(self, key, &EndpointEffect::Disable { why: FAILING }, now)?;
+            let since = next.health.failing.map_or(now, |failing| failing.since);
+            self.note(key, Told::Disabled { since })?;
         }
         Ok(())
     }

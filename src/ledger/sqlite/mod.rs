@@ -21,6 +21,7 @@ mod codec;
 mod dead;
 mod declare;
 mod dedup;
+mod ended;
 mod fault;
 mod files;
 mod health;
