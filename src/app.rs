@@ -179,6 +179,7 @@ impl Gateway {
             rehearsal: Arc::new(rehearsals),
             consumers: Arc::new(consumers),
             desk: Arc::new(desk),
+            examiner: Arc::new(Examining(Arc::clone(&ingress))),
             clock: Arc::clone(&clock),
             metrics: metrics.clone(),
             serving: is_serving,
@@ -188,8 +189,7 @@ impl Gateway {
             about: about::of(&settings, [ingress_address, admin_address], clock.now()),
             ..admin::Settings::with_token(token)
         };
-        let examiner = Arc::new(Examining(Arc::clone(&ingress)));
-        let admin = Arc::new(Admin::new(admin_settings, state).with_examiner(examiner));
+        let admin = Arc::new(Admin::new(admin_settings, state));
         let console = Arc::new(Console::new(
             console::Settings { hosts: settings.server.admin_hosts.clone() },
             Arc::clone(&admin),

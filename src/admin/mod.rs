@@ -96,6 +96,7 @@ pub struct State {
     pub rehearsal: Arc<dyn Rehearsal>,
     pub consumers: Arc<dyn Consumers>,
     pub desk: Arc<dyn Desk>,
+    pub examiner: Arc<dyn Examiner>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
     /// Told by whoever opens and closes the listeners.
@@ -110,7 +111,6 @@ pub struct Admin {
     budget: Arc<Budget>,
     under_way: idempotency::UnderWay,
     exports: Arc<Semaphore>,
-    examiner: Option<Arc<dyn Examiner>>,
 }
 
 impl Admin {
@@ -123,14 +123,7 @@ impl Admin {
             budget,
             under_way: idempotency::UnderWay::default(),
             exports: Arc::new(Semaphore::new(export::EXPORTS_MAX)),
-            examiner: None,
         }
-    }
-
-    /// Without it, no request is explained.
-    #[must_use]
-    pub fn with_examiner(self, examiner: Arc<dyn Examiner>) -> Self {
-        Admin { examiner: Some(examiner), ..self }
     }
 
     /// From the next request on, this is what is configured.

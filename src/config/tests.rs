@@ -67,6 +67,7 @@ fn every_rule_has_its_message() {
     let paypal = |extra: &str| of("paypal", extra);
     let c = |extra: &str| s(extra).replace("\"github\"", "\"custom\"");
     let cases: Vec<(String, &str, &str)> = vec![
+        ("[server]\nadmin_hosts = [\"https://a.example\"]".into(), "server.admin_hosts[0]", "not the name of a host"),
         // Shape.
         ("[server]\ningres = \"x\"".into(), "server.ingres", "did you mean `ingress`"),
         ("[servr]".into(), "servr", "did you mean `server`"),
@@ -357,6 +358,7 @@ fn the_full_file_means_what_it_says() {
     assert_eq!(settings.server.ingress.to_string(), "127.0.0.1:8090");
     assert_eq!(settings.server.admin.to_string(), "127.0.0.1:8091");
     assert_eq!(settings.server.ledger, dir.path().join("data/ledger.db"));
+    assert_eq!(settings.server.admin_hosts, ["hookgate.internal"]);
     assert_eq!(settings.server.shutdown_grace, Duration::from_secs(20));
     assert_eq!(settings.server.public_url.as_ref().unwrap().as_str(), "https://hooks.example.com/");
     assert_eq!(settings.server.threads, Some(2));

@@ -398,11 +398,12 @@ pub async fn office_with(change: impl FnOnce(&mut Settings)) -> Office {
         rehearsal: Arc::<Yard>::clone(&yard),
         consumers: Arc::<Stall>::clone(&stall),
         desk: Arc::<Yard>::clone(&yard),
+        examiner: Arc::<Yard>::clone(&yard),
         clock: Arc::new(Still),
         metrics: metrics(),
         serving: observed,
     };
-    let admin = Admin::new(settings, state).with_examiner(Arc::<Yard>::clone(&yard));
+    let admin = Admin::new(settings, state);
     admin.replace_estate(estate());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

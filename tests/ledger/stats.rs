@@ -284,6 +284,14 @@ async fn prune_all(bench: &Bench, rows: Duration) {
 }
 
 #[tokio::test]
+async fn figures_of_this_minute_keep_no_pruning_going() {
+    let bench = Bench::new().await;
+    bench.publish(publication("t", None, "x"), &["crm"]).await;
+    let retention = Retention { payloads: DAY, rows: DAY * 90, tenants: BTreeMap::new(), batch_rows_max: 1_000 };
+    assert!(!bench.ledger.prune(&retention, bench.now()).await.unwrap().more);
+}
+
+#[tokio::test]
 async fn minutes_become_hours_and_hours_go() {
     let mut bench = Bench::new().await;
     for _ in 0..200 {
